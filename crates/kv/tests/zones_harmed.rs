@@ -6,8 +6,8 @@ use crate::harness::{Compared, Model, small};
 use crate::log::harness as log;
 use crate::zones::{SHAPE, formatted, media};
 use std::sync::Arc;
-use vellum_base::{Cause, Env, IoClass, RealEnv, Zones};
-use vellum_kv::{AreaKind, Intent, Map, Media, Parallelism, Store, TableWriter, repair};
+use vellum_base::{Cause, Env, IoClass, Kind, RealEnv, Zones};
+use vellum_kv::{AreaKind, Intent, Map, Media, Parallelism, Store, TableWriter, ZoneMedia, repair};
 use vellum_media::zones::RamZones;
 
 const CAPACITY: u64 = SHAPE.zone_bytes - 4096;
@@ -162,4 +162,86 @@ fn repair_of_a_log_store_takes_nothing_of_what_older_segments_left_behind_in_zon
             _ => assert!(found_in(&store, &model) > 20, "{report:?}"),
         }
     }
+}
+
+/// Fills a store of either engine a little, and closes it.
+fn filled<S: Map>(store: S, close: impl Fn(S)) -> Model {
+    let mut model = Model::new();
+    for n in 0..400u32 {
+        store.put(&n.to_be_bytes(), &[n as u8; 900]).unwrap();
+        model.insert(n.to_be_bytes().to_vec(), vec![n as u8; 900]);
+    }
+    store.compact().unwrap();
+    close(store);
+    model
+}
+
+/// What was being written when the power went, and what was reset: their heads cannot be read. Nor can that of a zone
+/// whose table counts.
+#[test]
+fn zones_whose_head_cannot_be_read_are_free_again_unless_their_table_counts() {
+    for keeps_pointers in [false, true] {
+        let (files, zones) = formatted(keeps_pointers, 6);
+        let open = || Store::open(media(&files, &zones).unwrap(), env(), small()).unwrap();
+        let model = filled(open(), |store| store.close().unwrap());
+        let home = (1..SHAPE.zones).find(|zone| zones.report(*zone).written > 0).unwrap();
+        let free = media(&files, &zones).unwrap().tables_free();
+        let before = media(&files, &zones).unwrap();
+        std::mem::forget(begun(&*before, 1000, 8192));
+        std::mem::forget(begun(&*before, 1001, 8192));
+        let begun: Vec<u32> = (1..SHAPE.zones).filter(|zone| zones.report(*zone).written == 12288).collect();
+        assert_eq!(begun.len(), 2);
+        [home, begun[0], begun[1], SHAPE.zones - 1].iter().for_each(|zone| zones.spoil(*zone, 0));
+        // Out of use, it need not be freed.
+        zones.set_read_only(begun[1]);
+        let store = open();
+        store.assert_same_from(b"", &model, "with heads that cannot be read");
+        store.close().unwrap();
+        assert_eq!(media(&files, &zones).unwrap().tables_free(), free - 1, "all but that which is read-only");
+        let report = repair(&(media(&files, &zones).unwrap() as Arc<dyn Media>), &env(), &small()).unwrap();
+        assert_eq!(report.problems, [""; 0]);
+        assert_eq!(found_in(&open(), &model), model.len());
+    }
+}
+
+#[test]
+fn segments_of_a_log_store_in_zones_whose_head_cannot_be_read_count() {
+    let (files, zones) = formatted(false, 6);
+    let open = || log::open_with(media(&files, &zones).unwrap(), log::small()).unwrap();
+    let model = filled(open(), |store| store.close().unwrap());
+    hits(&zones, |zone| zones.spoil(zone, 0));
+    let report =
+        vellum_kv::log::repair(&(media(&files, &zones).unwrap() as Arc<dyn Media>), &env(), &log::small());
+    assert_eq!(report.unwrap().problems, [""; 0]);
+    let store = open();
+    store.assert_same_from(b"", &model, "with heads that cannot be read");
+    store.compact().unwrap();
+}
+
+/// The only table there is, without a name and an end: it is lost, and its zone is free for another.
+#[test]
+fn a_table_of_zones_that_nothing_names_is_lost_and_does_not_end_its_store() {
+    let (files, zones) = formatted(false, 6);
+    let open = || Store::open(media(&files, &zones)?, env(), small());
+    let store = open().unwrap();
+    store.put(b"k", b"v").unwrap();
+    store.compact().unwrap();
+    store.close().unwrap();
+    hits(&zones, |zone| (0..SHAPE.zone_bytes).step_by(4096).for_each(|unit| zones.spoil(zone, unit)));
+    assert!(open().map(drop).unwrap_err().to_string().contains("is missing"));
+    let report = repair(&(media(&files, &zones).unwrap() as Arc<dyn Media>), &env(), &small()).unwrap();
+    assert_eq!(report.tables_lost, 1, "{report:?}");
+    open().unwrap().put(b"k", b"w").unwrap();
+    assert_eq!(media(&files, &zones).unwrap().tables_free(), u64::from(SHAPE.zones - 1));
+}
+
+#[test]
+fn zones_are_formatted_by_force_whatever_of_them_cannot_be_read() {
+    let (files, zones) = formatted(false, 6);
+    (0..SHAPE.zones).for_each(|zone| zones.spoil(zone, 0));
+    assert_eq!(media(&files, &zones).map(drop).unwrap_err().kind(), Kind::Io);
+    let files = Doubtful::default();
+    ZoneMedia::format(&files.directory(), &*zones, "double", [8; 16], true).unwrap();
+    let media = ZoneMedia::open(files.directory(), zones).unwrap();
+    assert_eq!((media.tables_free(), media.tables().unwrap()), (u64::from(SHAPE.zones - 1), vec![]));
 }

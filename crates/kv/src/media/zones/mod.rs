@@ -2,13 +2,15 @@
 //!
 //! Invariants
 //! 1. A zone, but for the label's, is exactly one of: free (to be reset before its next table, if it is not blank),
-//!    home of a table, finished or not, out of use (the device takes no more writes to it).
+//!    home of a table, finished or not, nameless (its head cannot be read: it may be home of any table), out of use (the
+//!    device takes no more writes to it).
 //! 2. Nothing is written to a device before its label was compared with what the directory says.
 //! 3. What two tables share is the device's matter: either zone may be reset.
 //! 4. As many zones are written in part as the device allows, those included that an earlier life left so: where one
 //!    more is needed, one of these is finished, which changes nothing that it holds.
 //! 5. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it.
 
+mod ends;
 mod home;
 mod label;
 mod reader;
@@ -16,7 +18,7 @@ mod writer;
 
 pub use home::ZoneHome;
 
-use super::{AreaWriter, Directory, Intent, Media, MediaShape, Sharing, TableReader, TableWriter};
+use super::{AreaWriter, Directory, Intent, Media, MediaShape, NAMELESS, Sharing, TableReader, TableWriter};
 use crate::journal::Area;
 use home::Note;
 use label::{Label, TableHead, UNIT_BYTES};
@@ -67,6 +69,8 @@ struct Inner {
 #[derive(Default)]
 struct Homes {
     tables: BTreeMap<u64, u32>,
+    /// Those whose head cannot be read. A table that counts and is in one is missed by its number before they go.
+    nameless: Vec<u32>,
     /// Longest free first, so that all wear alike.
     free: VecDeque<u32>,
     /// Tables that are being written: each has a zone open.
@@ -172,8 +176,10 @@ fn find_tables(zones: &dyn Zones, id: [u8; 16]) -> Result<Homes> {
         };
         let head = match head {
             Err(e) if e.kind() == Kind::PowerLost => return Err(e),
-            // It may be home of a table that counts: then that is missed by its number.
-            Err(_) => continue,
+            Err(_) => {
+                homes.nameless.push(zone);
+                continue;
+            }
             Ok(head) => head.filter(|head| head.id == id),
         };
         match head {
@@ -251,6 +257,43 @@ impl Inner {
         Ok(())
     }
 
+    /// What cannot be reset now either stays as it is, until the next opening: nobody needs it.
+    fn erase_nameless(&self) -> Result<()> {
+        let nameless = self.homes.lock().nameless.clone();
+        for zone in nameless {
+            let is_writable = self.zones.report(zone).is_writable;
+            match is_writable.then(|| self.zones.reset(zone)) {
+                Some(Err(e)) if e.kind() == Kind::Io => continue,
+                reset => reset.unwrap_or(Ok(()))?,
+            }
+            let homes = &mut *self.homes.lock();
+            homes.nameless.retain(|other| *other != zone);
+            homes.left_open.retain(|open| *open != zone);
+            homes.free.extend(is_writable.then_some(zone));
+        }
+        Ok(())
+    }
+
+    /// Where a table is; though its head cannot be read, its end may say so.
+    fn home_of(&self, table: u64) -> Result<Option<u32>> {
+        let (home, nameless) = {
+            let homes = self.homes.lock();
+            (homes.tables.get(&table).copied(), homes.nameless.clone())
+        };
+        if home.is_some() || table == NAMELESS {
+            return Ok(home);
+        }
+        for zone in nameless {
+            if self.was_finished_in(zone, table)? {
+                let homes = &mut *self.homes.lock();
+                homes.nameless.retain(|other| *other != zone);
+                homes.tables.insert(table, zone);
+                return Ok(Some(zone));
+            }
+        }
+        Ok(None)
+    }
+
     fn erase(&self, table: u64) -> Result<()> {
         let Some(zone) = self.homes.lock().tables.get(&table).copied() else { return Ok(()) };
         let is_writable = self.zones.report(zone).is_writable;
@@ -286,17 +329,24 @@ impl Media for ZoneMedia {
     }
 
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
-        let zone = self.inner.homes.lock().tables.get(&number).copied();
-        let zone = zone.ok_or_else(|| Error::corrupt(format!("table {number} is missing")))?;
-        Ok(Arc::new(ZoneReader::new(self.inner.clone(), zone)))
+        let zone = self.inner.home_of(number)?.ok_or_else(|| match number {
+            NAMELESS => Error::corrupt("zones hold what may have been any table"),
+            _ => Error::corrupt(format!("table {number} is missing")),
+        })?;
+        Ok(Arc::new(ZoneReader::new(self.inner.clone(), zone, number)))
     }
 
     fn erase_table(&self, number: u64) -> Result<()> {
-        self.inner.erase(number)
+        match number {
+            NAMELESS => self.inner.erase_nameless(),
+            _ => self.inner.erase(number),
+        }
     }
 
     fn tables(&self) -> Result<Vec<u64>> {
-        Ok(self.inner.homes.lock().tables.keys().copied().collect())
+        let homes = self.inner.homes.lock();
+        let nameless = (!homes.nameless.is_empty()).then_some(NAMELESS);
+        Ok(nameless.into_iter().chain(homes.tables.keys().copied()).collect())
     }
 
     fn sharing(&self, _unit_bytes: u64) -> Result<Sharing> {

@@ -1,68 +1,40 @@
 //! Reads a table from its zone, and finds where it ends.
 
 use super::Inner;
-use super::label::{TableEnd, TableHead, UNIT_BYTES};
+use super::label::{TableHead, UNIT_BYTES};
 use crate::media::TableReader;
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
-use vellum_base::{Error, IoClass, Kind, Nanos, Result};
-
-/// Read at a time.
-const READ_BYTES: u64 = 1 << 20;
+use vellum_base::{Error, IoClass, Nanos, Result};
 
 pub(super) struct ZoneReader {
     inner: Arc<Inner>,
     zone: u32,
+    table: u64,
     /// Once they were found.
     bytes: OnceLock<u64>,
 }
 
 impl ZoneReader {
-    pub(super) fn new(inner: Arc<Inner>, zone: u32) -> ZoneReader {
-        ZoneReader { inner, zone, bytes: OnceLock::new() }
+    pub(super) fn new(inner: Arc<Inner>, zone: u32, table: u64) -> ZoneReader {
+        ZoneReader { inner, zone, table, bytes: OnceLock::new() }
     }
 
     /// Where its own end says, wherever that is: before it is nothing but the table. If there are ends of others
     /// alone, they are what an older table left behind one that was never finished.
     fn find_end(&self) -> Result<u64> {
         let unit = UNIT_BYTES as u64;
-        let written = self.inner.zones.report(self.zone).written;
-        let head = self.units(0, unit)?;
-        let Some(TableHead { table, marks_end: true, .. }) = TableHead::decode(&head) else {
-            return Ok(written.saturating_sub(unit));
-        };
-        let mut has_anothers = false;
-        for from in (unit..written).step_by(READ_BYTES as usize) {
-            let piece = self.units(from, READ_BYTES.min(written - from))?;
-            for (bytes, end) in (from - unit..).step_by(UNIT_BYTES).zip(piece.chunks(UNIT_BYTES)) {
-                match TableEnd::decode(end) {
-                    Some(end) if (end.id, end.bytes) != (self.inner.id, bytes) => {}
-                    Some(end) if end.table == table => return Ok(bytes),
-                    other => has_anothers |= other.is_some(),
-                }
-            }
+        let most = self.inner.zones.report(self.zone).written.saturating_sub(unit);
+        let head = TableHead::decode(&self.inner.units(self.zone, 0, unit)?);
+        if head.is_some_and(|head| !head.marks_end) {
+            return Ok(most);
         }
-        Ok(if has_anothers { 0 } else { written.saturating_sub(unit) })
-    }
-
-    /// So many bytes of the zone, whole units; zeros for those that cannot be read.
-    fn units(&self, from: u64, bytes: u64) -> Result<Vec<u8>> {
-        let mut out = vec![0; bytes as usize];
-        if self.is_read(from, &mut out)? {
-            return Ok(out);
-        }
-        for (at, unit) in (from..).step_by(UNIT_BYTES).zip(out.chunks_mut(UNIT_BYTES)) {
-            if !self.is_read(at, unit)? {
-                unit.fill(0);
-            }
-        }
-        Ok(out)
-    }
-
-    fn is_read(&self, from: u64, out: &mut [u8]) -> Result<bool> {
-        match self.inner.zones.read(self.zone, from, out) {
-            Err(e) if e.kind() == Kind::PowerLost => Err(e),
-            read => Ok(read.is_ok()),
-        }
+        let mut found = most;
+        self.inner.each_end(self.zone, |end| {
+            found = if end.table == self.table { end.bytes } else { 0 };
+            if end.table == self.table { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(found)
     }
 }
 
