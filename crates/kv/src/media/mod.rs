@@ -62,6 +62,10 @@ pub trait Media: Send + Sync {
 
     /// How many tables can be created now; [`u64::MAX`] where that cannot be told beforehand.
     fn tables_free(&self) -> u64;
+    /// How many tables can be written at a time.
+    fn tables_written_max(&self) -> usize {
+        usize::MAX
+    }
     /// Where tables take as many bytes as they have: how many more there is room for.
     fn room_bytes(&self) -> Option<u64> {
         None

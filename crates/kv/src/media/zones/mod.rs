@@ -33,6 +33,9 @@ use writer::ZoneWriter;
 const LABEL_ZONE: u32 = 0;
 /// Fewest zones: the label, a table on each of three levels, and what a merge of them writes.
 const ZONES_MIN: u32 = 8;
+/// Fewest zones that may be open at a time: a flush, a merge, and an ingest, or a segment, one being collected, and one
+/// on its way to a table.
+const OPEN_MIN: u32 = 3;
 
 /// A raw or zoned device, and a directory, as the home of a store.
 ///
@@ -94,6 +97,11 @@ impl ZoneMedia {
             return Err(Error::invalid(format!(
                 "{device} has {} zones of {} bytes: a store needs {ZONES_MIN}",
                 shape.zones, shape.zone_bytes
+            )));
+        }
+        if let Some(open_max) = shape.open_max.filter(|max| *max < OPEN_MIN) {
+            return Err(Error::invalid(format!(
+                "{device} takes writes to {open_max} zones at a time: a store needs {OPEN_MIN}"
             )));
         }
         if directory.current()?.is_some() || Note::of(directory)?.is_some() {
@@ -223,7 +231,7 @@ impl Inner {
                 "no zone is free. Delete something and compact, or move to a larger device".into(),
             );
         };
-        let open_max = self.zones.shape().open_max.map_or(usize::MAX, |max| max as usize);
+        let open_max = self.open_max();
         homes.left_open.retain(|open| *open != zone);
         if homes.written as usize >= open_max {
             let written = homes.written;
@@ -307,6 +315,11 @@ impl Inner {
         Ok(())
     }
 
+    /// Most tables that are being written.
+    fn open_max(&self) -> usize {
+        self.zones.shape().open_max.map_or(usize::MAX, |max| max as usize)
+    }
+
     /// Most bytes of a table.
     fn capacity(&self) -> u64 {
         self.zones.shape().zone_bytes - UNIT_BYTES as u64
@@ -321,6 +334,10 @@ impl Media for ZoneMedia {
 
     fn tables_free(&self) -> u64 {
         self.inner.homes.lock().free.len() as u64
+    }
+
+    fn tables_written_max(&self) -> usize {
+        self.inner.open_max()
     }
 
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
