@@ -8,7 +8,7 @@ use crate::zones::{SHAPE, formatted, media};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, Kind, RealEnv, Zones};
 use vellum_kv::{AreaKind, Intent, Map, Media, Parallelism, Store, TableWriter, ZoneMedia, repair};
-use vellum_media::zones::RamZones;
+use vellum_media::zones::{RamZones, RawDevice};
 
 const CAPACITY: u64 = SHAPE.zone_bytes - 4096;
 
@@ -244,4 +244,28 @@ fn zones_are_formatted_by_force_whatever_of_them_cannot_be_read() {
     ZoneMedia::format(&files.directory(), &*zones, "double", [8; 16], true).unwrap();
     let media = ZoneMedia::open(files.directory(), zones).unwrap();
     assert_eq!((media.tables_free(), media.tables().unwrap()), (u64::from(SHAPE.zones - 1), vec![]));
+}
+
+/// What the device has more than it had is not used. One with less has lost tables.
+#[test]
+fn a_device_of_zones_that_was_extended_opens_and_one_that_was_cut_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, zone_bytes) = (dir.path().join("device"), SHAPE.zone_bytes);
+    let device = std::fs::File::create(&path).unwrap();
+    device.set_len(20 * zone_bytes).unwrap();
+    let files = Doubtful::default();
+    let zones = || Arc::new(RawDevice::open(&path, zone_bytes).unwrap());
+    ZoneMedia::format(&files.directory(), &*zones(), "device", [7; 16], false).unwrap();
+    let media = || ZoneMedia::open(files.directory(), zones());
+    let model =
+        filled(Store::open(media().unwrap(), env(), small()).unwrap(), |store| store.close().unwrap());
+    let free = media().unwrap().tables_free();
+    device.set_len(31 * zone_bytes).unwrap();
+    assert_eq!(media().unwrap().tables_free(), free);
+    let store = Store::open(media().unwrap(), env(), small()).unwrap();
+    store.assert_same_from(b"", &model, "extended");
+    store.close().unwrap();
+    ZoneMedia::move_to(&files.directory(), &*zones(), "device").unwrap();
+    device.set_len(19 * zone_bytes).unwrap();
+    assert!(media().map(drop).unwrap_err().to_string().contains("is shorter"));
 }

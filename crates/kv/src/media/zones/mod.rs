@@ -129,7 +129,7 @@ impl ZoneMedia {
     /// is a copy of a directory that is still used, that one's store is lost.
     pub fn move_to(directory: &Directory, zones: &dyn Zones, device: &str) -> Result<()> {
         let Note { id, home, .. } = Note::needed(directory)?;
-        check_label(zones, id, device)?;
+        label_of(zones, id, device)?;
         Note::new(device, id, home.zone_bytes).set(directory)
     }
 
@@ -143,26 +143,29 @@ impl ZoneMedia {
         let note = Note::needed(&directory)?;
         note.check_directory(&directory)?;
         let id = note.id;
-        check_label(&*zones, id, &note.home.device)?;
+        let label = label_of(&*zones, id, &note.home.device)?;
         // What was reset at the end of the last life must not come back beside what is written in this one.
         zones.sync()?;
-        let homes = find_tables(&*zones, id)?;
+        let homes = find_tables(&*zones, label)?;
         Ok(Arc::new(ZoneMedia { inner: Arc::new(Inner { directory, zones, id, homes: Mutex::new(homes) }) }))
     }
 }
 
-fn check_label(zones: &dyn Zones, id: [u8; 16], device: &str) -> Result<()> {
+/// The label of a store's device. One that was extended since has zones that are not used.
+fn label_of(zones: &dyn Zones, id: [u8; 16], device: &str) -> Result<Label> {
     let (shape, mut unit) = (zones.shape(), [0; UNIT_BYTES]);
     let has_label = zones.report(LABEL_ZONE).written >= UNIT_BYTES as u64;
     let label = match has_label {
         true => zones.read(LABEL_ZONE, 0, &mut unit).map(|()| Label::decode(&unit))?,
         false => None,
     };
-    if label == Some(Label::new(id, &shape)) {
-        return Ok(());
-    }
-    let what = "is not the device that the tables of this store are on, or is cut into other zones";
-    Err(Error::corrupt(format!("{device} {what}")))
+    let is_own =
+        |label: &Label| (label.id, label.zone_bytes) == (id, shape.zone_bytes) && label.zones <= shape.zones;
+    label.filter(is_own).ok_or_else(|| {
+        let what =
+            "is not the device that the tables of this store are on, is shorter, or is cut into other zones";
+        Error::corrupt(format!("{device} {what}"))
+    })
 }
 
 /// Decodes fuzzed bytes as all that a device and its directory begin with (see `crate::fuzz`).
@@ -171,9 +174,9 @@ pub(crate) fn fuzzed(bytes: &[u8]) {
     home::fuzzed(bytes);
 }
 
-fn find_tables(zones: &dyn Zones, id: [u8; 16]) -> Result<Homes> {
+fn find_tables(zones: &dyn Zones, label: Label) -> Result<Homes> {
     let (mut homes, mut unit) = (Homes::default(), [0; UNIT_BYTES]);
-    for zone in LABEL_ZONE + 1..zones.shape().zones {
+    for zone in LABEL_ZONE + 1..label.zones {
         let report = zones.report(zone);
         if report.is_writable && (1..zones.shape().zone_bytes).contains(&report.written) {
             homes.left_open.push(zone);
@@ -188,7 +191,7 @@ fn find_tables(zones: &dyn Zones, id: [u8; 16]) -> Result<Homes> {
                 homes.nameless.push(zone);
                 continue;
             }
-            Ok(head) => head.filter(|head| head.id == id),
+            Ok(head) => head.filter(|head| head.id == label.id),
         };
         match head {
             Some(head) => {
