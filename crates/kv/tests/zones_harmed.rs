@@ -269,3 +269,45 @@ fn a_device_of_zones_that_was_extended_opens_and_one_that_was_cut_does_not() {
     device.set_len(19 * zone_bytes).unwrap();
     assert!(media().map(drop).unwrap_err().to_string().contains("is shorter"));
 }
+
+/// They are reset when they are taken, or at the next opening; meanwhile they are as open to the device as before.
+#[test]
+fn zones_that_cannot_be_reset_now_are_not_lost() {
+    for keeps_pointers in [false, true] {
+        let (files, zones) = formatted(keeps_pointers, 8);
+        let all = u64::from(SHAPE.zones - 1);
+        let stick = |is_stuck| (1..SHAPE.zones).for_each(|zone| zones.set_stuck(zone, is_stuck));
+        let store = media(&files, &zones).unwrap();
+        let write = |from: u64| -> Vec<_> { (from..from + 6).map(|n| begun(&*store, n, 8192)).collect() };
+        for round in 1..30 {
+            let writers = write(round * 10);
+            stick(true);
+            drop(writers);
+            stick(false);
+            assert_eq!((store.tables_free(), store.tables().unwrap()), (all, vec![]), "round {round}");
+        }
+        // The heads are there, and cannot be read; nor can the zones be reset.
+        (1..4).for_each(|zone| zones.spoil(zone, 0));
+        let before = (1..4).filter(|zone| zones.report(*zone).written > 0).count() as u64;
+        stick(true);
+        let store = media(&files, &zones).unwrap();
+        assert!(before > 0 && store.tables().unwrap().contains(&0));
+        store.erase_table(0).unwrap();
+        stick(false);
+        store.erase_table(0).unwrap();
+        store.tables().unwrap().into_iter().for_each(|table| store.erase_table(table).unwrap());
+        assert_eq!((store.tables_free(), store.tables().unwrap()), (all, vec![]));
+        drop(store);
+        let open = || Store::open(media(&files, &zones).unwrap(), env(), small()).unwrap();
+        let model = filled(open(), |store| store.close().unwrap());
+        std::mem::forget(begun(&*media(&files, &zones).unwrap(), 1000, 8192));
+        let begun = (1..SHAPE.zones).find(|zone| zones.report(*zone).written == 12288).unwrap();
+        zones.spoil(begun, 0);
+        zones.set_stuck(begun, true);
+        assert_eq!(found_in(&open(), &model), model.len(), "it opens all the same");
+        assert!(media(&files, &zones).unwrap().tables().unwrap().contains(&0));
+        zones.set_stuck(begun, false);
+        open().close().unwrap();
+        assert!(!media(&files, &zones).unwrap().tables().unwrap().contains(&0));
+    }
+}

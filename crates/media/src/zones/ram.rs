@@ -33,6 +33,8 @@ pub struct RamZones {
 struct State {
     zones: Vec<Content>,
     pointers: Pointers,
+    /// Zones whose resets fail.
+    stuck: BTreeSet<u32>,
     /// Changes until the power goes.
     left: Option<u64>,
     is_off: bool,
@@ -64,7 +66,8 @@ impl RamZones {
         let blank = ZoneReport { written: 0, is_writable: true };
         let zones = vec![Content::default(); params.shape.zones as usize];
         let pointers = Pointers::new(params.shape, vec![blank; params.shape.zones as usize]);
-        let state = State { zones, pointers, left: None, is_off: false, cuts: 0, written_bytes: 0 };
+        let (stuck, left) = (BTreeSet::new(), None);
+        let state = State { zones, pointers, stuck, left, is_off: false, cuts: 0, written_bytes: 0 };
         RamZones { params, state: Mutex::new(state) }
     }
 
@@ -107,6 +110,12 @@ impl RamZones {
         self.state.lock().pointers.set_read_only(zone);
     }
 
+    /// Resets of a zone fail, or do so no more.
+    pub fn set_stuck(&self, zone: u32, is_stuck: bool) {
+        let stuck = &mut self.state.lock().stuck;
+        let _ = if is_stuck { stuck.insert(zone) } else { stuck.remove(&zone) };
+    }
+
     /// A bit of what was written changes; `bit` counts from the start of the zone.
     pub fn flip_bit(&self, zone: u32, bit: u64) {
         if let Some(byte) = self.state.lock().zones[zone as usize].bytes.get_mut((bit / 8) as usize) {
@@ -137,6 +146,9 @@ impl RamZones {
         let state = &mut *self.state.lock();
         let goes = state.call()?;
         check(&state.pointers)?;
+        if matches!(change, Change::Reset) && state.stuck.contains(&zone) {
+            return Err(Error::new(Kind::Io, format!("zone {zone} cannot be reset")));
+        }
         if let Change::Write(_, bytes) = &change {
             state.written_bytes += bytes.len() as u64;
         }

@@ -252,11 +252,23 @@ impl Inner {
         Ok(zone)
     }
 
-    /// A table was not finished.
+    /// A table was not finished. A zone that cannot be reset now is when it is taken; if it is not, the next opening
+    /// erases the table.
     fn give_up(&self, table: u64) {
-        // If this fails, the next opening erases it.
-        let _ = self.erase(table);
+        if self.erase(table).is_err() {
+            self.free_as_it_is(table);
+        }
         self.homes.lock().written -= 1;
+    }
+
+    fn free_as_it_is(&self, table: u64) {
+        let homes = &mut *self.homes.lock();
+        let Some(zone) = homes.tables.remove(&table) else { return };
+        homes.free.push_back(zone);
+        // To the device it is as open as before.
+        if (1..self.zones.shape().zone_bytes).contains(&self.zones.report(zone).written) {
+            homes.left_open.push(zone);
+        }
     }
 
     fn write_head(&self, zone: u32, table: u64) -> Result<()> {
