@@ -5,7 +5,7 @@
 
 use crate::journal::{Area, AreaKind, Edit, Previous, Wal};
 use crate::manifest::{Current, Manifest};
-use crate::media::Media;
+use crate::media::{Media, NAMELESS};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
@@ -149,7 +149,8 @@ impl Named {
         tables: &[u64],
         is_heir: impl Fn(u64, &Gone<'_>) -> Result<bool>,
     ) -> Result<bool> {
-        let there: BTreeSet<u64> = tables.iter().copied().collect();
+        // What may be any table may be one of those that are missed.
+        let there: BTreeSet<u64> = tables.iter().copied().filter(|number| *number != NAMELESS).collect();
         let gone = Gone { named: self, there: &there };
         // Where all that it counts on is there, what it does not name is left over, whoever made it.
         if self.lacks_log || !self.spoiled.is_empty() || !self.tables.is_subset(&there) {

@@ -55,3 +55,5 @@ mod toll;
 mod units;
 mod worn;
 mod zones;
+mod zones_few;
+mod zones_harmed;

@@ -259,7 +259,7 @@ impl Opening {
         for (slot, meta) in said.segments.iter().enumerate() {
             let table = self.media.open_table(meta.number)?;
             check_whole(&*table).map_err(|error| error.context(format!("segment {}", meta.number)))?;
-            if meta.bytes > table.bytes()? {
+            if meta.bytes > table.bytes_if_told(meta.bytes)? {
                 return Err(Error::corrupt(format!("segment {} is shorter than it was", meta.number)));
             }
             let home = Home::Table(table, *meta);

@@ -60,6 +60,9 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     }
     // Who waits for fewer tables waits for a merge, which has to be due.
     options.level0_stop = options.level0_stop.max(options.level0_compact).max(1);
+    // A flush writes a table, too, and perhaps an ingest.
+    let merged_max = media.tables_written_max().saturating_sub(2).max(1);
+    options.compaction_tasks = options.compaction_tasks.min(merged_max);
     let sharing = sharing(&*media, &mut options, &limits)?;
     let is_ours = options.rules == Rules::Vellum && options.cache_policy == CachePolicy::CompactionAware;
     let new_cache = if is_ours { Cache::with_visits } else { Cache::new };

@@ -75,6 +75,10 @@ pub trait Media: Send + Sync {
 
     /// How many tables can be created now; [`u64::MAX`] where that cannot be told beforehand.
     fn tables_free(&self) -> u64;
+    /// How many tables can be written at a time.
+    fn tables_written_max(&self) -> usize {
+        usize::MAX
+    }
     /// Where tables take as many bytes as they have: how many more there is room for.
     fn room_bytes(&self) -> Option<u64> {
         None
@@ -341,8 +345,14 @@ pub trait TableReader: Send + Sync {
     /// at the time that is returned.
     fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos>;
 
-    /// Bytes of the table, or, where that is not known, that it can have at most.
+    /// Bytes of the table, or, where that is not known, that it can have at most. Some media read all of it for that.
     fn bytes(&self) -> Result<u64>;
+
+    /// Bytes of a table that is told to have so many: these, unless the medium knows better without reading it.
+    fn bytes_if_told(&self, told: u64) -> Result<u64> {
+        let _ = told;
+        self.bytes()
+    }
 
     /// Bytes of it that are known to be lost; reads of these fail.
     fn lost_bytes(&self) -> u64 {
@@ -375,6 +385,31 @@ pub trait TableReader: Send + Sync {
         let mut out = vec![0; bytes];
         let at = self.read(offset, &mut out, class)?;
         Ok(Asked::There(out, at))
+    }
+}
+
+/// A table as far as a manifest tells of it: a medium that does not know where it ends may hand out what is behind it.
+pub(crate) struct ToldReader {
+    reader: Arc<dyn TableReader>,
+    bytes: u64,
+}
+
+impl ToldReader {
+    pub(crate) fn on(reader: Arc<dyn TableReader>, told_bytes: u64) -> Result<Arc<dyn TableReader>> {
+        let bytes = reader.bytes_if_told(told_bytes)?;
+        Ok(Arc::new(ToldReader { reader, bytes }))
+    }
+}
+
+impl TableReader for ToldReader {
+    fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos> {
+        self.reader.read(offset, out, class)
+    }
+    fn bytes(&self) -> Result<u64> {
+        Ok(self.bytes)
+    }
+    fn lost_bytes(&self) -> u64 {
+        self.reader.lost_bytes()
     }
 }
 

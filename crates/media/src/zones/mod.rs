@@ -1,7 +1,8 @@
 //! Devices made of zones ([`vellum_base::Zones`]): a partition or a file cut into them, the kernel's zoned block
 //! devices, any block device of ours, and a double in memory that checks every rule and loses power.
 //!
-//! Where nobody keeps write pointers, a zone that is not blank where it begins counts as full after opening.
+//! Where nobody keeps write pointers, a zone that is not blank where it begins, or cannot be read there, counts as full
+//! after opening.
 
 mod block;
 pub(crate) mod ioctl;

@@ -7,6 +7,7 @@
 
 use super::pointers::Pointers;
 use crate::nand::dice::{fraction, roll};
+use std::collections::BTreeSet;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Result, ZoneReport, Zones, ZonesShape};
 
@@ -32,6 +33,8 @@ pub struct RamZones {
 struct State {
     zones: Vec<Content>,
     pointers: Pointers,
+    /// Zones whose resets fail.
+    stuck: BTreeSet<u32>,
     /// Changes until the power goes.
     left: Option<u64>,
     is_off: bool,
@@ -43,6 +46,8 @@ struct State {
 struct Content {
     bytes: Vec<u8>,
     written: u64,
+    /// Where units begin that cannot be read until they are written anew.
+    unreadable: BTreeSet<usize>,
     /// As of the last sync.
     safe: Option<Box<Content>>,
     changes: Vec<Change>,
@@ -61,7 +66,8 @@ impl RamZones {
         let blank = ZoneReport { written: 0, is_writable: true };
         let zones = vec![Content::default(); params.shape.zones as usize];
         let pointers = Pointers::new(params.shape, vec![blank; params.shape.zones as usize]);
-        let state = State { zones, pointers, left: None, is_off: false, cuts: 0, written_bytes: 0 };
+        let (stuck, left) = (BTreeSet::new(), None);
+        let state = State { zones, pointers, stuck, left, is_off: false, cuts: 0, written_bytes: 0 };
         RamZones { params, state: Mutex::new(state) }
     }
 
@@ -104,10 +110,29 @@ impl RamZones {
         self.state.lock().pointers.set_read_only(zone);
     }
 
+    /// Resets of a zone fail, or do so no more.
+    pub fn set_stuck(&self, zone: u32, is_stuck: bool) {
+        let stuck = &mut self.state.lock().stuck;
+        let _ = if is_stuck { stuck.insert(zone) } else { stuck.remove(&zone) };
+    }
+
     /// A bit of what was written changes; `bit` counts from the start of the zone.
     pub fn flip_bit(&self, zone: u32, bit: u64) {
         if let Some(byte) = self.state.lock().zones[zone as usize].bytes.get_mut((bit / 8) as usize) {
             *byte ^= 1 << (bit % 8);
+        }
+    }
+
+    /// The unit at `offset` of a zone cannot be read until it is written anew. A device without write pointers, if the
+    /// unit is the first, counts the zone as written from now on.
+    pub fn spoil(&self, zone: u32, offset: u64) {
+        let state = &mut *self.state.lock();
+        let content = &mut state.zones[zone as usize];
+        let both = [Some(&mut content.unreadable), content.safe.as_mut().map(|safe| &mut safe.unreadable)];
+        both.into_iter().flatten().for_each(|unreadable| unreadable.extend([offset as usize]));
+        if offset == 0 {
+            content.forget_pointer(&self.params);
+            state.pointers.set_written(zone, content.written);
         }
     }
 
@@ -121,6 +146,9 @@ impl RamZones {
         let state = &mut *self.state.lock();
         let goes = state.call()?;
         check(&state.pointers)?;
+        if matches!(change, Change::Reset) && state.stuck.contains(&zone) {
+            return Err(Error::new(Kind::Io, format!("zone {zone} cannot be reset")));
+        }
         if let Change::Write(_, bytes) = &change {
             state.written_bytes += bytes.len() as u64;
         }
@@ -152,9 +180,11 @@ impl Content {
         match change {
             Change::Reset => {
                 self.written = 0;
-                match params.keeps_pointers {
-                    true => self.bytes.clear(),
-                    false => self.blank_first_unit(params),
+                if params.keeps_pointers {
+                    self.bytes.clear();
+                    self.unreadable.clear();
+                } else {
+                    self.blank_first_unit(params);
                 }
             }
             Change::Finish if params.keeps_pointers => {
@@ -174,11 +204,18 @@ impl Content {
             self.bytes.resize(at + bytes.len(), 0);
         }
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.unreadable.retain(|unit| !(at..at + bytes.len()).contains(unit));
+    }
+
+    fn is_readable(&self, at: usize, bytes: usize, params: &RamZonesParams) -> bool {
+        let unit = params.shape.unit_bytes as usize;
+        self.unreadable.range((at + 1).saturating_sub(unit)..at + bytes).next().is_none()
     }
 
     fn blank_first_unit(&mut self, params: &RamZonesParams) {
         let unit = (params.shape.unit_bytes as usize).min(self.bytes.len());
         self.bytes[..unit].fill(0);
+        self.unreadable.remove(&0);
     }
 
     /// What is left of the zone by a power cut.
@@ -216,12 +253,13 @@ impl Content {
         self.forget_pointer(params);
     }
 
-    /// A device without write pointers looks at the first unit.
+    /// A device without write pointers looks at the first unit; what it cannot read is not blank.
     fn forget_pointer(&mut self, params: &RamZonesParams) {
         if !params.keeps_pointers {
             let unit = (params.shape.unit_bytes as usize).min(self.bytes.len());
             let is_blank = self.bytes[..unit].iter().all(|byte| *byte == 0);
             self.bytes.resize(params.shape.zone_bytes as usize, 0);
+            let is_blank = is_blank && !self.unreadable.contains(&0);
             self.written = if is_blank { 0 } else { params.shape.zone_bytes };
         }
     }
@@ -259,7 +297,11 @@ impl Zones for RamZones {
             return Err(lost());
         }
         state.pointers.check_read(zone, offset, out.len())?;
-        let bytes = &state.zones[zone as usize].bytes;
+        let content = &state.zones[zone as usize];
+        if !content.is_readable(offset as usize, out.len(), &self.params) {
+            return Err(Error::new(Kind::Io, format!("zone {zone}: a unit cannot be read")));
+        }
+        let bytes = &content.bytes;
         out.copy_from_slice(&bytes[offset as usize..offset as usize + out.len()]);
         Ok(())
     }

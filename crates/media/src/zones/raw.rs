@@ -1,10 +1,12 @@
 //! A partition or a file, cut into zones of equal size.
 //!
-//! A reset makes the zone a hole where the device can, and blanks its first unit elsewhere. No write pointers are kept.
+//! A reset makes the zone a hole where the device can; elsewhere it has the device discard it, where it can, and blanks
+//! its first unit. No write pointers are kept.
 
 use super::pointers::Pointers;
 use super::{equal_zones, ioctl};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
@@ -40,7 +42,8 @@ impl RawDevice {
         let shape = equal_zones(bytes, zone_bytes)?;
         let mut reports = Vec::new();
         for zone in 0..shape.zones {
-            let blank = is_blank(&file, u64::from(zone) * zone_bytes).map_err(|e| said("read", path, e))?;
+            // What cannot be read is not blank: a reset writes it anew, which heals most sectors.
+            let blank = is_blank(&file, u64::from(zone) * zone_bytes).unwrap_or(false);
             reports.push(ZoneReport { written: if blank { 0 } else { zone_bytes }, is_writable: true });
         }
         let pointers = Mutex::new(Pointers::new(shape, reports));
@@ -56,10 +59,22 @@ impl RawDevice {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, flags, self.at(zone, 0), self.shape.zone_bytes) {
             Ok(()) => Ok(true),
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
+            Err(e) if is_refused(e) => Ok(false),
             Err(e) => Err(said("reset a zone of", &self.path, e.into())),
         }
     }
+
+    /// For what makes no holes. A drive may discard, though it does not promise zeros then; one that does not refuses.
+    fn blank(&self, zone: u32) -> Result<()> {
+        let _ = ioctl::discard(&self.file, self.at(zone, 0), self.shape.zone_bytes);
+        let blank = [0; UNIT_BYTES as usize];
+        self.file.write_all_at(&blank, self.at(zone, 0)).map_err(|e| said("write", &self.path, e))
+    }
+}
+
+/// True if a hole is not made here, or not now: it takes room itself where it divides what a file system keeps as one.
+fn is_refused(error: Errno) -> bool {
+    matches!(error, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC | Errno::DQUOT)
 }
 
 impl Zones for RawDevice {
@@ -90,8 +105,7 @@ impl Zones for RawDevice {
     fn reset(&self, zone: u32) -> Result<()> {
         self.pointers.lock().check_zone(zone)?;
         if !self.punch(zone)? {
-            let blank = [0; UNIT_BYTES as usize];
-            self.file.write_all_at(&blank, self.at(zone, 0)).map_err(|e| said("write", &self.path, e))?;
+            self.blank(zone)?;
         }
         self.pointers.lock().set_written(zone, 0);
         Ok(())
@@ -162,4 +176,29 @@ fn is_blank(file: &File, at: u64) -> std::io::Result<bool> {
     let mut unit = [0; UNIT_BYTES as usize];
     file.read_exact_at(&mut unit, at)?;
     Ok(unit.iter().all(|byte| *byte == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_that_becomes_no_hole_is_blank_where_it_begins() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4 << 14).unwrap();
+        let open = || RawDevice::open(file.path(), 1 << 14).unwrap();
+        let zones = open();
+        zones.write(2, 0, &[7; 1 << 14]).unwrap();
+        zones.blank(2).unwrap();
+        drop(zones);
+        assert_eq!(open().report(2).written, 0);
+        let bytes = std::fs::read(file.path()).unwrap();
+        assert!(bytes[2 << 14..][..4096] == [0; 4096] && bytes[2 << 14..][4096..1 << 14] == [7; 12288]);
+    }
+
+    #[test]
+    fn no_room_for_a_hole_is_no_error() {
+        assert!([Errno::OPNOTSUPP, Errno::NOSYS, Errno::NOSPC, Errno::DQUOT].into_iter().all(is_refused));
+        assert!(![Errno::IO, Errno::NODEV, Errno::PERM].into_iter().any(is_refused));
+    }
 }

@@ -1,6 +1,7 @@
 //! The kernel's host-managed zoned block devices: SMR disks, ZNS drives, `null_blk` with `zoned=1`.
 //!
-//! Writes go around the page cache, which would not keep their order. Conventional zones are not used.
+//! Writes go around the page cache, which would not keep their order. Conventional zones are not used, nor are those of
+//! another length than the first, as the last of a device may be.
 
 use super::ioctl;
 use super::pointers::Pointers;
@@ -24,10 +25,8 @@ pub struct ZonedDevice {
     direct: File,
     path: PathBuf,
     shape: ZonesShape,
-    /// Where each sequential zone begins, in bytes.
-    starts: Vec<u64>,
-    /// From one zone to the next.
-    stride_bytes: u64,
+    /// Those that are used, as they were when it was opened.
+    zones: Vec<ioctl::Zone>,
     pointers: Mutex<Pointers>,
     bounce: Mutex<Aligned>,
     syncing: Syncing,
@@ -50,30 +49,27 @@ impl ZonedDevice {
 
     fn on(file: File, direct: File, path: &Path) -> Result<ZonedDevice> {
         let all = ioctl::report(&file).map_err(|e| said("ask for the zones of", path, e.into()))?;
-        let zones: Vec<_> = all.into_iter().filter(|zone| zone.is_sequential).collect();
-        let Some(first) = zones.first().copied() else {
+        let zones = alike(all);
+        if zones.is_empty() {
             let what = format!("{} has no zones: it is an ordinary device", path.display());
             return Err(Error::new(Kind::Unsupported, what));
-        };
-        let zone_bytes = zones.iter().map(|zone| zone.capacity_bytes).min().unwrap_or(0);
-        let zone_bytes = zone_bytes / u64::from(UNIT_BYTES) * u64::from(UNIT_BYTES);
-        let open_max = open_limit(path);
-        let shape = ZonesShape { zones: zones.len() as u32, zone_bytes, unit_bytes: UNIT_BYTES, open_max };
-        let report = |zone: &ioctl::Zone| ZoneReport {
-            written: if zone.is_full { zone_bytes } else { zone.written_bytes.min(zone_bytes) },
-            is_writable: zone.is_writable,
-        };
+        }
+        let shape = shape_of(&zones, open_limit(path));
+        let reports = zones.iter().map(|zone| report_of(zone, shape.zone_bytes)).collect();
         Ok(ZonedDevice {
             file,
             direct,
             path: path.to_path_buf(),
             shape,
-            starts: zones.iter().map(|zone| zone.start_bytes).collect(),
-            stride_bytes: first.length_bytes,
-            pointers: Mutex::new(Pointers::new(shape, zones.iter().map(report).collect())),
+            zones,
+            pointers: Mutex::new(Pointers::new(shape, reports)),
             bounce: Mutex::new(Aligned::new()),
             syncing: Syncing::default(),
         })
+    }
+
+    fn at(&self, zone: u32, offset: u64) -> u64 {
+        self.zones[zone as usize].start_bytes + offset
     }
 
     fn said(&self, what: &str) -> impl FnOnce(std::io::Error) -> Error {
@@ -97,7 +93,7 @@ impl Zones for ZonedDevice {
         for piece in bytes.chunks(WRITE_BYTES) {
             let mut bounce = self.bounce.lock();
             let aligned = bounce.fill(piece);
-            let to = self.starts[zone as usize] + at;
+            let to = self.at(zone, at);
             self.direct.write_all_at(aligned, to).map_err(self.said("write"))?;
             at += piece.len() as u64;
             self.pointers.lock().set_written(zone, at);
@@ -107,16 +103,16 @@ impl Zones for ZonedDevice {
 
     fn read(&self, zone: u32, offset: u64, out: &mut [u8]) -> Result<()> {
         self.pointers.lock().check_read(zone, offset, out.len())?;
-        self.file.read_exact_at(out, self.starts[zone as usize] + offset).map_err(self.said("read"))
+        self.file.read_exact_at(out, self.at(zone, offset)).map_err(self.said("read"))
     }
 
     fn finish(&self, zone: u32) -> Result<()> {
         let report = self.pointers.lock().check_zone(zone)?;
-        if report.written == 0 || report.written == self.shape.zone_bytes {
+        let range = self.zones[zone as usize];
+        if report.written == 0 || report.written >= range.capacity_bytes {
             return Ok(());
         }
-        let range = (self.starts[zone as usize], self.stride_bytes);
-        match ioctl::finish(&self.direct, range.0, range.1) {
+        match ioctl::finish(&self.direct, range.start_bytes, range.length_bytes) {
             // Kernels before 5.5 cannot; then the zone stays open.
             Err(rustix::io::Errno::NOTTY | rustix::io::Errno::OPNOTSUPP) => return Ok(()),
             done => done.map_err(|e| self.said("finish a zone of")(e.into()))?,
@@ -127,7 +123,8 @@ impl Zones for ZonedDevice {
 
     fn reset(&self, zone: u32) -> Result<()> {
         self.pointers.lock().check_zone(zone)?;
-        ioctl::reset(&self.direct, self.starts[zone as usize], self.stride_bytes)
+        let range = self.zones[zone as usize];
+        ioctl::reset(&self.direct, range.start_bytes, range.length_bytes)
             .map_err(|e| self.said("reset a zone of")(e.into()))?;
         self.pointers.lock().set_written(zone, 0);
         Ok(())
@@ -144,9 +141,38 @@ fn open_direct(path: &Path) -> Result<File> {
     options.open(path).map_err(|e| said("open", path, e))
 }
 
-/// Most zones that may be open at a time, as the kernel says; 0 there is no limit.
+/// Sequential zones of the length of the first.
+fn alike(all: Vec<ioctl::Zone>) -> Vec<ioctl::Zone> {
+    let mut zones: Vec<_> = all.into_iter().filter(|zone| zone.is_sequential).collect();
+    let length_bytes = zones.first().map_or(0, |first| first.length_bytes);
+    zones.retain(|zone| zone.length_bytes == length_bytes);
+    zones
+}
+
+/// A zone has as many bytes as fit in each.
+fn shape_of(zones: &[ioctl::Zone], open_max: Option<u32>) -> ZonesShape {
+    let unit_bytes = u64::from(UNIT_BYTES);
+    let capacity_bytes = zones.iter().map(|zone| zone.capacity_bytes).min().unwrap_or(0);
+    ZonesShape {
+        zones: zones.len() as u32,
+        zone_bytes: capacity_bytes / unit_bytes * unit_bytes,
+        unit_bytes: UNIT_BYTES,
+        open_max,
+    }
+}
+
+fn report_of(zone: &ioctl::Zone, zone_bytes: u64) -> ZoneReport {
+    ZoneReport {
+        written: if zone.is_full { zone_bytes } else { zone.written_bytes.min(zone_bytes) },
+        is_writable: zone.is_writable,
+    }
+}
+
+/// Most zones that may be written in part at a time, as the kernel says of those that are open, and of those that are
+/// open or were closed before they were full. Where it says 0 there is no limit.
 fn open_limit(path: &Path) -> Option<u32> {
-    attribute(path, "max_open_zones")?.parse().ok().filter(|max| *max > 0)
+    let limit = |name| attribute(path, name)?.parse().ok().filter(|max| *max > 0);
+    ["max_open_zones", "max_active_zones"].into_iter().filter_map(limit).min()
 }
 
 /// True for a block device that has to be written zone by zone.
@@ -173,5 +199,43 @@ impl Aligned {
         let aligned = &mut self.0[skip..skip + bytes.len()];
         aligned.copy_from_slice(bytes);
         aligned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zone(number: u64, length_kib: u64, capacity_kib: u64) -> ioctl::Zone {
+        ioctl::Zone {
+            start_bytes: number << 20,
+            length_bytes: length_kib << 10,
+            capacity_bytes: capacity_kib << 10,
+            written_bytes: 0,
+            is_sequential: true,
+            is_writable: true,
+            is_full: false,
+        }
+    }
+
+    #[test]
+    fn zones_of_another_length_and_conventional_ones_are_left_out() {
+        let conventional = ioctl::Zone { is_sequential: false, ..zone(0, 1024, 1024) };
+        let used = [zone(1, 1024, 1001), zone(2, 1024, 1024)];
+        let kept = alike(vec![conventional, used[0], used[1], zone(3, 100, 100)]);
+        assert_eq!(kept, used);
+        let shape = shape_of(&kept, Some(4));
+        assert_eq!((shape.zones, shape.zone_bytes, shape.open_max), (2, 1000 << 10, Some(4)), "whole units");
+        assert_eq!(alike(vec![conventional]), []);
+    }
+
+    #[test]
+    fn reports_are_within_what_fits_in_every_zone() {
+        let written = |written_kib: u64, is_full| {
+            let zone = ioctl::Zone { written_bytes: written_kib << 10, is_full, ..zone(1, 1024, 1024) };
+            report_of(&zone, 1000 << 10).written >> 10
+        };
+        let all = [(0, false), (8, false), (1004, false), (1024, true), (0, true)];
+        assert_eq!(all.map(|(kib, is_full)| written(kib, is_full)), [0, 8, 1000, 1000, 1000]);
     }
 }

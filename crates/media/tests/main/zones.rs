@@ -150,3 +150,35 @@ fn without_write_pointers_any_part_may_survive() {
     }
     assert!((10..50).contains(&resets_kept) && torn > 5, "{resets_kept} resets, {torn} torn");
 }
+
+/// One bad sector is no reason to refuse a device.
+#[test]
+fn a_zone_whose_first_unit_cannot_be_read_counts_as_written_until_it_is_reset() {
+    // The kernel says that it has a page, and hands out a few bytes of it.
+    let short = std::path::Path::new("/sys/devices/system/cpu/online");
+    match short.exists() {
+        true => {
+            let zones = RawDevice::open_read_only(short, 4096).unwrap();
+            assert_eq!((zones.shape().zones, zones.report(0).written), (1, 4096));
+            assert_eq!(zones.read(0, 0, &mut [0; 4096]).unwrap_err().kind(), Kind::Io);
+        }
+        false => eprintln!("skipped: there is no {}", short.display()),
+    }
+    for keeps_pointers in [true, false] {
+        let zones = double(keeps_pointers, 1);
+        zones.write(1, 0, &[1; 12288]).unwrap();
+        (0..2).for_each(|unit| zones.spoil(1, unit * 4096));
+        zones.spoil(2, 0);
+        assert_eq!(zones.report(2).written, if keeps_pointers { 0 } else { SHAPE.zone_bytes });
+        for (zone, offset, bytes) in [(1, 0, 4096), (1, 4096, 8192)] {
+            let error = zones.read(zone, offset, &mut vec![0; bytes]).unwrap_err();
+            assert_eq!(error.kind(), Kind::Io, "{offset}");
+        }
+        assert_eq!(read(&zones, 1, 8192, 4096), [1; 4096]);
+        zones.reset(1).unwrap();
+        zones.write(1, 0, &[2; 4096]).unwrap();
+        assert_eq!(read(&zones, 1, 0, 4096), [2; 4096]);
+        zones.write(1, 4096, &[2; 4096]).unwrap();
+        assert_eq!(read(&zones, 1, 0, 8192), [2; 8192], "what was written anew is well");
+    }
+}

@@ -11,7 +11,7 @@ use crate::log::open::{NUMBERS_MAX, Said};
 use crate::log::record::Record;
 use crate::log::segment::{Home, Reading, Segment, start};
 use crate::log::writer::table_bytes;
-use crate::media::{Intent, NAMELESS, Parallelism, TableReader, check_whole};
+use crate::media::{Intent, NAMELESS, Parallelism, TableReader, ToldReader, check_whole};
 use crate::repair::{Named, known, replaced_for_good};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,6 +35,15 @@ impl Repair<'_> {
         match known(self.media.open_table(number))? {
             Ok(table) => foot_of(&*table, self.reading()),
             Err(_) => Ok(None),
+        }
+    }
+
+    /// A segment, as far as it is told of.
+    fn reader_of(&self, number: u64, told: Option<SegmentMeta>) -> Result<Arc<dyn TableReader>> {
+        let table = self.media.open_table(number)?;
+        match told {
+            Some(told) => ToldReader::on(table, told.bytes),
+            None => Ok(table),
         }
     }
 
@@ -82,7 +91,7 @@ impl Repair<'_> {
 
     fn check(&self, table: Arc<dyn TableReader>, meta: SegmentMeta) -> Result<()> {
         check_whole(&*table).map_err(|error| error.context(format!("segment {}", meta.number)))?;
-        if meta.bytes > table.bytes()? {
+        if meta.bytes > table.bytes_if_told(meta.bytes)? {
             return Err(Error::corrupt(format!("segment {} is shorter than it was", meta.number)));
         }
         let home = Home::Table(table, meta);
@@ -92,11 +101,11 @@ impl Repair<'_> {
 
     /// Writes what can be read of a segment into another, in its place in the order.
     fn rewrite(&mut self, number: u64, order: u64, told: Option<SegmentMeta>) -> Result<()> {
-        let foot = self.foot_of(number)?.map(|(foot, _)| foot);
-        let mut remains = match known(self.media.open_table(number))? {
-            Ok(table) => Remains::of(&*table, self.reading(), told)?,
-            Err(_) => Remains::default(),
+        let (foot, mut remains) = match known(self.reader_of(number, told))? {
+            Ok(table) => (foot_of(&*table, self.reading())?, Remains::of(&*table, self.reading(), told)?),
+            Err(_) => (None, Remains::default()),
         };
+        let foot = foot.map(|(foot, _)| foot);
         let told_sum = told.and_then(|told| told.sum);
         // Whatever its foot says, its records are all that they were.
         let is_whole = told_sum.is_some_and(|told| remains.each(|_| {}) == told);

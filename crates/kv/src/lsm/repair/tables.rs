@@ -7,11 +7,11 @@ use crate::lsm::compaction::{Sweep, TableSink};
 use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::recover::Told;
 use crate::lsm::table::{Foot, Library, Lineage, Salvaged, Table, TableStream, foot_of, salvage};
-use crate::media::{Intent, NAMELESS, Parallelism, TableReader};
+use crate::media::{Intent, NAMELESS, Parallelism, TableReader, ToldReader};
 use crate::repair::{known, replaced_for_good};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
+use vellum_base::{Cause, Error, IoClass, Kind, Result};
 
 pub(super) const INTENT: Intent =
     Intent { cause: Cause::Refresh, class: IoClass::Background, parallelism: Parallelism::Full };
@@ -166,13 +166,9 @@ impl Repair<'_> {
     /// The table, if it is the one that the manifest told of, as far as its foot says, or its leaves.
     pub(super) fn reader_of(&self, number: u64, told: Option<&TableMeta>) -> Result<Arc<dyn TableReader>> {
         let reader = self.media.open_table(number)?;
-        let reader = match told {
-            // What a device has behind it is of an earlier table there.
-            Some(told) if told.bytes < reader.bytes()? => Arc::new(Beginning { reader, bytes: told.bytes }),
-            _ => reader,
-        };
-        if let Some(told) = told
-            && let Ok(Some((foot, end))) = self.foot_of(&*reader)
+        let Some(told) = told else { return Ok(reader) };
+        let reader = ToldReader::on(reader, told.bytes)?;
+        if let Ok(Some((foot, end))) = self.foot_of(&*reader)
             && (end == told.bytes || reader.bytes().is_ok_and(|bytes| bytes == end))
             && foot.is_another(told)
             && self.sum_of(&*reader, foot.unit_bytes)? != told.sum
@@ -305,24 +301,6 @@ impl Repair<'_> {
         self.spaces.extend(spaces);
         self.added.extend(tables.into_iter().map(|meta| (0, meta)));
         Ok(())
-    }
-}
-
-/// So much of a table.
-struct Beginning {
-    reader: Arc<dyn TableReader>,
-    bytes: u64,
-}
-
-impl TableReader for Beginning {
-    fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos> {
-        self.reader.read(offset, out, class)
-    }
-    fn bytes(&self) -> Result<u64> {
-        Ok(self.bytes)
-    }
-    fn lost_bytes(&self) -> u64 {
-        self.reader.lost_bytes()
     }
 }
 

@@ -1,9 +1,10 @@
-//! The first unit of a zone: the store's label in zone 0, a table's head in any other. See docs/formats/kv-zones.md.
+//! The first unit of a zone: the store's label in zone 0, a table's head in any other; and the unit behind a table. See
+//! docs/formats/kv-zones.md.
 
 use crate::bytes::u32_at;
 use vellum_base::ZonesShape;
 
-/// Bytes of a label or head, with what pads it.
+/// Bytes of a label, head or end, with what pads it.
 pub(super) const UNIT_BYTES: usize = 4096;
 const CHECKED_BYTES: usize = 48;
 const VERSION: u32 = 1;
@@ -21,6 +22,17 @@ pub(super) struct Label {
 pub(super) struct TableHead {
     pub id: [u8; 16],
     pub table: u64,
+    /// Its end will follow the table: programs of before wrote none.
+    pub marks_end: bool,
+}
+
+/// Where a table ends that was finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TableEnd {
+    pub id: [u8; 16],
+    pub table: u64,
+    /// Of the table: they are before it.
+    pub bytes: u64,
 }
 
 impl Label {
@@ -29,45 +41,58 @@ impl Label {
     }
 
     pub(super) fn encode(&self) -> [u8; UNIT_BYTES] {
-        sealed(b"VKZL", self.zones, self.id, self.zone_bytes)
+        sealed(b"VKZL", self.zones, self.id, [self.zone_bytes, 0])
     }
 
     /// The label in `unit`, if there is one.
     pub(super) fn decode(unit: &[u8]) -> Option<Label> {
-        let (zones, id, zone_bytes) = opened(b"VKZL", unit)?;
+        let (zones, id, [zone_bytes, _]) = opened(b"VKZL", unit)?;
         Some(Label { id, zones, zone_bytes })
     }
 }
 
 impl TableHead {
     pub(super) fn encode(&self) -> [u8; UNIT_BYTES] {
-        sealed(b"VKZT", 0, self.id, self.table)
+        sealed(b"VKZT", self.marks_end.into(), self.id, [self.table, 0])
     }
 
     /// The head in `unit`, if there is one.
     pub(super) fn decode(unit: &[u8]) -> Option<TableHead> {
-        let (_, id, table) = opened(b"VKZT", unit)?;
-        Some(TableHead { id, table })
+        let (marks_end, id, [table, _]) = opened(b"VKZT", unit)?;
+        Some(TableHead { id, table, marks_end: marks_end == 1 })
     }
 }
 
-fn sealed(magic: &[u8; 4], small: u32, id: [u8; 16], large: u64) -> [u8; UNIT_BYTES] {
+impl TableEnd {
+    pub(super) fn encode(&self) -> [u8; UNIT_BYTES] {
+        sealed(b"VKZE", 0, self.id, [self.table, self.bytes])
+    }
+
+    /// The end in `unit`, if there is one.
+    pub(super) fn decode(unit: &[u8]) -> Option<TableEnd> {
+        let (_, id, [table, bytes]) = opened(b"VKZE", unit)?;
+        Some(TableEnd { id, table, bytes })
+    }
+}
+
+fn sealed(magic: &[u8; 4], small: u32, id: [u8; 16], large: [u64; 2]) -> [u8; UNIT_BYTES] {
     let mut unit = [0; UNIT_BYTES];
     unit[..4].copy_from_slice(magic);
     unit[8..12].copy_from_slice(&VERSION.to_le_bytes());
     unit[12..16].copy_from_slice(&small.to_le_bytes());
     unit[16..32].copy_from_slice(&id);
-    unit[32..40].copy_from_slice(&large.to_le_bytes());
+    unit[32..40].copy_from_slice(&large[0].to_le_bytes());
+    unit[40..48].copy_from_slice(&large[1].to_le_bytes());
     let crc = vellum_codes::crc32c(&unit[8..CHECKED_BYTES]);
     unit[4..8].copy_from_slice(&crc.to_le_bytes());
     unit
 }
 
-fn opened(magic: &[u8; 4], unit: &[u8]) -> Option<(u32, [u8; 16], u64)> {
+fn opened(magic: &[u8; 4], unit: &[u8]) -> Option<(u32, [u8; 16], [u64; 2])> {
     let checked = unit.get(8..CHECKED_BYTES)?;
     let is_whole = &unit[..4] == magic && u32_at(unit, 4) == vellum_codes::crc32c(checked);
     let id = unit[16..32].try_into().ok()?;
-    let large = u64::from_le_bytes(unit[32..40].try_into().ok()?);
+    let large = [32, 40].map(|at| u64::from_le_bytes(std::array::from_fn(|i| unit[at + i])));
     (is_whole && u32_at(unit, 8) == VERSION).then(|| (u32_at(unit, 12), id, large))
 }
 
@@ -84,6 +109,9 @@ pub(super) fn fuzzed(bytes: &[u8]) {
     if let Some(head) = TableHead::decode(&unit) {
         assert_eq!(TableHead::decode(&head.encode()), Some(head));
     }
+    if let Some(end) = TableEnd::decode(&unit) {
+        assert_eq!(TableEnd::decode(&end.encode()), Some(end));
+    }
 }
 
 #[cfg(test)]
@@ -93,15 +121,21 @@ mod tests {
     #[test]
     fn they_round_trip_and_damaged_ones_are_refused() {
         let label = Label { id: [7; 16], zones: 9, zone_bytes: 1 << 28 };
-        let head = TableHead { id: [3; 16], table: 1 << 40 };
+        let head = TableHead { id: [3; 16], table: 1 << 40, marks_end: true };
+        let before = TableHead { marks_end: false, ..head };
+        let end = TableEnd { id: [3; 16], table: 1 << 40, bytes: 1 << 27 };
         assert_eq!(Label::decode(&label.encode()), Some(label));
-        assert_eq!(TableHead::decode(&head.encode()), Some(head));
-        assert_eq!(Label::decode(&head.encode()), None);
+        [head, before].iter().for_each(|head| assert_eq!(TableHead::decode(&head.encode()), Some(*head)));
+        assert_eq!(TableEnd::decode(&end.encode()), Some(end));
+        assert_eq!((Label::decode(&head.encode()), TableHead::decode(&end.encode())), (None, None));
         for at in 0..CHECKED_BYTES {
-            let (mut bad_label, mut bad_head) = (label.encode(), head.encode());
-            bad_label[at] ^= 4;
-            bad_head[at] ^= 4;
-            assert_eq!((Label::decode(&bad_label), TableHead::decode(&bad_head)), (None, None), "byte {at}");
+            let bad = [label.encode(), head.encode(), end.encode()].map(|mut unit| {
+                unit[at] ^= 4;
+                unit
+            });
+            assert_eq!(Label::decode(&bad[0]), None, "byte {at}");
+            assert_eq!(TableHead::decode(&bad[1]), None, "byte {at}");
+            assert_eq!(TableEnd::decode(&bad[2]), None, "byte {at}");
         }
     }
 }

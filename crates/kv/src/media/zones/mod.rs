@@ -2,31 +2,40 @@
 //!
 //! Invariants
 //! 1. A zone, but for the label's, is exactly one of: free (to be reset before its next table, if it is not blank),
-//!    home of a table, finished or not, out of use (the device takes no more writes to it).
+//!    home of a table, finished or not, nameless (its head cannot be read: it may be home of any table), out of use (the
+//!    device takes no more writes to it).
 //! 2. Nothing is written to a device before its label was compared with what the directory says.
 //! 3. What two tables share is the device's matter: either zone may be reset.
 //! 4. As many zones are written in part as the device allows, those included that an earlier life left so: where one
 //!    more is needed, one of these is finished, which changes nothing that it holds.
 //! 5. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it.
 
+mod ends;
 mod home;
 mod label;
+mod reader;
+mod writer;
 
 pub use home::ZoneHome;
 
-use super::{AreaWriter, Directory, Intent, Media, MediaShape, Sharing, Stored, TableReader, TableWriter};
+use super::{AreaWriter, Directory, Intent, Media, MediaShape, NAMELESS, Sharing, TableReader, TableWriter};
 use crate::journal::Area;
 use home::Note;
 use label::{Label, TableHead, UNIT_BYTES};
+use reader::ZoneReader;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Avoided, Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Result, Zones};
+use vellum_base::{Cause, Error, Kind, Ledger, LedgerSnapshot, Result, Zones};
+use writer::ZoneWriter;
 
 /// Zone that the label is in.
 const LABEL_ZONE: u32 = 0;
 /// Fewest zones: the label, a table on each of three levels, and what a merge of them writes.
 const ZONES_MIN: u32 = 8;
+/// Fewest zones that may be open at a time: a flush, a merge, and an ingest, or a segment, one being collected, and one
+/// on its way to a table.
+const OPEN_MIN: u32 = 3;
 
 /// A raw or zoned device, and a directory, as the home of a store.
 ///
@@ -63,6 +72,8 @@ struct Inner {
 #[derive(Default)]
 struct Homes {
     tables: BTreeMap<u64, u32>,
+    /// Those whose head cannot be read. A table that counts and is in one is missed by its number before they go.
+    nameless: Vec<u32>,
     /// Longest free first, so that all wear alike.
     free: VecDeque<u32>,
     /// Tables that are being written: each has a zone open.
@@ -86,6 +97,11 @@ impl ZoneMedia {
             return Err(Error::invalid(format!(
                 "{device} has {} zones of {} bytes: a store needs {ZONES_MIN}",
                 shape.zones, shape.zone_bytes
+            )));
+        }
+        if let Some(open_max) = shape.open_max.filter(|max| *max < OPEN_MIN) {
+            return Err(Error::invalid(format!(
+                "{device} takes writes to {open_max} zones at a time: a store needs {OPEN_MIN}"
             )));
         }
         if directory.current()?.is_some() || Note::of(directory)?.is_some() {
@@ -113,7 +129,7 @@ impl ZoneMedia {
     /// is a copy of a directory that is still used, that one's store is lost.
     pub fn move_to(directory: &Directory, zones: &dyn Zones, device: &str) -> Result<()> {
         let Note { id, home, .. } = Note::needed(directory)?;
-        check_label(zones, id, device)?;
+        label_of(zones, id, device)?;
         Note::new(device, id, home.zone_bytes).set(directory)
     }
 
@@ -127,26 +143,29 @@ impl ZoneMedia {
         let note = Note::needed(&directory)?;
         note.check_directory(&directory)?;
         let id = note.id;
-        check_label(&*zones, id, &note.home.device)?;
+        let label = label_of(&*zones, id, &note.home.device)?;
         // What was reset at the end of the last life must not come back beside what is written in this one.
         zones.sync()?;
-        let homes = find_tables(&*zones, id)?;
+        let homes = find_tables(&*zones, label)?;
         Ok(Arc::new(ZoneMedia { inner: Arc::new(Inner { directory, zones, id, homes: Mutex::new(homes) }) }))
     }
 }
 
-fn check_label(zones: &dyn Zones, id: [u8; 16], device: &str) -> Result<()> {
+/// The label of a store's device. One that was extended since has zones that are not used.
+fn label_of(zones: &dyn Zones, id: [u8; 16], device: &str) -> Result<Label> {
     let (shape, mut unit) = (zones.shape(), [0; UNIT_BYTES]);
     let has_label = zones.report(LABEL_ZONE).written >= UNIT_BYTES as u64;
     let label = match has_label {
         true => zones.read(LABEL_ZONE, 0, &mut unit).map(|()| Label::decode(&unit))?,
         false => None,
     };
-    if label == Some(Label::new(id, &shape)) {
-        return Ok(());
-    }
-    let what = "is not the device that the tables of this store are on, or is cut into other zones";
-    Err(Error::corrupt(format!("{device} {what}")))
+    let is_own =
+        |label: &Label| (label.id, label.zone_bytes) == (id, shape.zone_bytes) && label.zones <= shape.zones;
+    label.filter(is_own).ok_or_else(|| {
+        let what =
+            "is not the device that the tables of this store are on, is shorter, or is cut into other zones";
+        Error::corrupt(format!("{device} {what}"))
+    })
 }
 
 /// Decodes fuzzed bytes as all that a device and its directory begin with (see `crate::fuzz`).
@@ -155,9 +174,9 @@ pub(crate) fn fuzzed(bytes: &[u8]) {
     home::fuzzed(bytes);
 }
 
-fn find_tables(zones: &dyn Zones, id: [u8; 16]) -> Result<Homes> {
+fn find_tables(zones: &dyn Zones, label: Label) -> Result<Homes> {
     let (mut homes, mut unit) = (Homes::default(), [0; UNIT_BYTES]);
-    for zone in LABEL_ZONE + 1..zones.shape().zones {
+    for zone in LABEL_ZONE + 1..label.zones {
         let report = zones.report(zone);
         if report.is_writable && (1..zones.shape().zone_bytes).contains(&report.written) {
             homes.left_open.push(zone);
@@ -168,9 +187,11 @@ fn find_tables(zones: &dyn Zones, id: [u8; 16]) -> Result<Homes> {
         };
         let head = match head {
             Err(e) if e.kind() == Kind::PowerLost => return Err(e),
-            // It may be home of a table that counts: then that is missed by its number.
-            Err(_) => continue,
-            Ok(head) => head.filter(|head| head.id == id),
+            Err(_) => {
+                homes.nameless.push(zone);
+                continue;
+            }
+            Ok(head) => head.filter(|head| head.id == label.id),
         };
         match head {
             Some(head) => {
@@ -213,7 +234,7 @@ impl Inner {
                 "no zone is free. Delete something and compact, or move to a larger device".into(),
             );
         };
-        let open_max = self.zones.shape().open_max.map_or(usize::MAX, |max| max as usize);
+        let open_max = self.open_max();
         homes.left_open.retain(|open| *open != zone);
         if homes.written as usize >= open_max {
             let written = homes.written;
@@ -231,20 +252,69 @@ impl Inner {
         Ok(zone)
     }
 
-    /// A table was not finished.
+    /// A table was not finished. A zone that cannot be reset now is when it is taken; if it is not, the next opening
+    /// erases the table.
     fn give_up(&self, table: u64) {
-        // If this fails, the next opening erases it.
-        let _ = self.erase(table);
+        if self.erase(table).is_err() {
+            self.free_as_it_is(table);
+        }
         self.homes.lock().written -= 1;
+    }
+
+    fn free_as_it_is(&self, table: u64) {
+        let homes = &mut *self.homes.lock();
+        let Some(zone) = homes.tables.remove(&table) else { return };
+        homes.free.push_back(zone);
+        // To the device it is as open as before.
+        if (1..self.zones.shape().zone_bytes).contains(&self.zones.report(zone).written) {
+            homes.left_open.push(zone);
+        }
     }
 
     fn write_head(&self, zone: u32, table: u64) -> Result<()> {
         if self.zones.report(zone).written > 0 {
             self.zones.reset(zone)?;
         }
-        self.zones.write(zone, 0, &TableHead { id: self.id, table }.encode())?;
+        self.zones.write(zone, 0, &TableHead { id: self.id, table, marks_end: true }.encode())?;
         self.ledger().programmed(Cause::StoreMetadata, UNIT_BYTES as u64);
         Ok(())
+    }
+
+    /// What cannot be reset now either stays as it is, until the next opening: nobody needs it.
+    fn erase_nameless(&self) -> Result<()> {
+        let nameless = self.homes.lock().nameless.clone();
+        for zone in nameless {
+            let is_writable = self.zones.report(zone).is_writable;
+            match is_writable.then(|| self.zones.reset(zone)) {
+                Some(Err(e)) if e.kind() == Kind::Io => continue,
+                reset => reset.unwrap_or(Ok(()))?,
+            }
+            let homes = &mut *self.homes.lock();
+            homes.nameless.retain(|other| *other != zone);
+            homes.left_open.retain(|open| *open != zone);
+            homes.free.extend(is_writable.then_some(zone));
+        }
+        Ok(())
+    }
+
+    /// Where a table is; though its head cannot be read, its end may say so.
+    fn home_of(&self, table: u64) -> Result<Option<u32>> {
+        let (home, nameless) = {
+            let homes = self.homes.lock();
+            (homes.tables.get(&table).copied(), homes.nameless.clone())
+        };
+        if home.is_some() || table == NAMELESS {
+            return Ok(home);
+        }
+        for zone in nameless {
+            if self.was_finished_in(zone, table)? {
+                let homes = &mut *self.homes.lock();
+                homes.nameless.retain(|other| *other != zone);
+                homes.tables.insert(table, zone);
+                return Ok(Some(zone));
+            }
+        }
+        Ok(None)
     }
 
     fn erase(&self, table: u64) -> Result<()> {
@@ -258,6 +328,11 @@ impl Inner {
         homes.tables.remove(&table);
         homes.free.extend(is_writable.then_some(zone));
         Ok(())
+    }
+
+    /// Most tables that are being written.
+    fn open_max(&self) -> usize {
+        self.zones.shape().open_max.map_or(usize::MAX, |max| max as usize)
     }
 
     /// Most bytes of a table.
@@ -276,24 +351,34 @@ impl Media for ZoneMedia {
         self.inner.homes.lock().free.len() as u64
     }
 
+    fn tables_written_max(&self) -> usize {
+        self.inner.open_max()
+    }
+
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
         let zone = self.inner.begin(number)?;
-        let inner = self.inner.clone();
-        Ok(Box::new(ZoneWriter { inner, zone, table: number, intent, bytes: 0, refused: false, done: false }))
+        Ok(Box::new(ZoneWriter::new(self.inner.clone(), zone, number, intent)))
     }
 
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
-        let zone = self.inner.homes.lock().tables.get(&number).copied();
-        let zone = zone.ok_or_else(|| Error::corrupt(format!("table {number} is missing")))?;
-        Ok(Arc::new(ZoneReader { inner: self.inner.clone(), zone }))
+        let zone = self.inner.home_of(number)?.ok_or_else(|| match number {
+            NAMELESS => Error::corrupt("zones hold what may have been any table"),
+            _ => Error::corrupt(format!("table {number} is missing")),
+        })?;
+        Ok(Arc::new(ZoneReader::new(self.inner.clone(), zone, number)))
     }
 
     fn erase_table(&self, number: u64) -> Result<()> {
-        self.inner.erase(number)
+        match number {
+            NAMELESS => self.inner.erase_nameless(),
+            _ => self.inner.erase(number),
+        }
     }
 
     fn tables(&self) -> Result<Vec<u64>> {
-        Ok(self.inner.homes.lock().tables.keys().copied().collect())
+        let homes = self.inner.homes.lock();
+        let nameless = (!homes.nameless.is_empty()).then_some(NAMELESS);
+        Ok(nameless.into_iter().chain(homes.tables.keys().copied()).collect())
     }
 
     fn sharing(&self, _unit_bytes: u64) -> Result<Sharing> {
@@ -311,6 +396,7 @@ impl Media for ZoneMedia {
     fn sync_area(&self, area: Area) -> Result<()> {
         self.inner.directory.sync_area(area)
     }
+
     fn trim_area(&self, area: Area, bytes: u64) -> Result<()> {
         self.inner.directory.trim_area(area, bytes)
     }
@@ -337,95 +423,5 @@ impl Media for ZoneMedia {
 
     fn ledger(&self) -> LedgerSnapshot {
         self.inner.directory.ledger()
-    }
-}
-
-struct ZoneWriter {
-    inner: Arc<Inner>,
-    zone: u32,
-    table: u64,
-    intent: Intent,
-    bytes: u64,
-    /// The device does not remap.
-    refused: bool,
-    done: bool,
-}
-
-impl ZoneWriter {
-    /// The bytes that the device did not store; `None` if it does not remap.
-    fn remap(&self, from: Stored, bytes: u64) -> Result<Option<u64>> {
-        let home = self.inner.homes.lock().tables.get(&from.table).copied();
-        let Some(zone) = home.filter(|_| !self.refused) else { return Ok(None) };
-        let unit = UNIT_BYTES as u64;
-        match self.inner.zones.remap(self.zone, unit + self.bytes, (zone, unit + from.offset), bytes) {
-            Err(e) if e.kind() == Kind::Unsupported => Ok(None),
-            done => done.map(Some),
-        }
-    }
-}
-
-impl TableWriter for ZoneWriter {
-    fn capacity(&self) -> u64 {
-        self.inner.capacity()
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.inner.zones.write(self.zone, UNIT_BYTES as u64 + self.bytes, bytes)?;
-        self.bytes += bytes.len() as u64;
-        self.inner.ledger().programmed(self.intent.cause, bytes.len() as u64);
-        Ok(())
-    }
-
-    fn append_stored(&mut self, bytes: &[u8], from: Stored) -> Result<u64> {
-        let length = bytes.len() as u64;
-        let Some(shared) = self.remap(from, length)? else {
-            self.refused = true;
-            return self.append(bytes).map(|()| 0);
-        };
-        self.bytes += length;
-        self.inner.ledger().programmed(self.intent.cause, length - shared);
-        self.inner.ledger().avoided(Avoided::Remap, shared);
-        Ok(shared)
-    }
-
-    fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {
-        self.inner.ledger().rebook(self.intent.cause, Cause::Bubble, bubbles);
-        self.inner.zones.finish(self.zone)?;
-        self.inner.zones.sync()?;
-        self.done = true;
-        self.inner.homes.lock().written -= 1;
-        Ok(())
-    }
-}
-
-impl Drop for ZoneWriter {
-    fn drop(&mut self) {
-        if !self.done {
-            self.inner.give_up(self.table);
-        }
-    }
-}
-
-struct ZoneReader {
-    inner: Arc<Inner>,
-    zone: u32,
-}
-
-impl TableReader for ZoneReader {
-    fn bytes(&self) -> Result<u64> {
-        Ok(self.inner.capacity())
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
-        let end = offset.checked_add(out.len() as u64);
-        if end.is_none_or(|end| end > self.inner.capacity()) {
-            return Err(Error::corrupt("a table is shorter than its index says"));
-        }
-        self.inner.zones.read(self.zone, UNIT_BYTES as u64 + offset, out)?;
-        Ok(Nanos::ZERO)
-    }
-
-    fn asking_waits(&self) -> bool {
-        true
     }
 }

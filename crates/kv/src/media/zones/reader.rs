@@ -1,0 +1,66 @@
+//! Reads a table from its zone, and finds where it ends.
+
+use super::Inner;
+use super::label::{TableHead, UNIT_BYTES};
+use crate::media::TableReader;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+use vellum_base::{Error, IoClass, Nanos, Result};
+
+pub(super) struct ZoneReader {
+    inner: Arc<Inner>,
+    zone: u32,
+    table: u64,
+    /// Once they were found.
+    bytes: OnceLock<u64>,
+}
+
+impl ZoneReader {
+    pub(super) fn new(inner: Arc<Inner>, zone: u32, table: u64) -> ZoneReader {
+        ZoneReader { inner, zone, table, bytes: OnceLock::new() }
+    }
+
+    /// Where its own end says, wherever that is: before it is nothing but the table. If there are ends of others
+    /// alone, they are what an older table left behind one that was never finished.
+    fn find_end(&self) -> Result<u64> {
+        let unit = UNIT_BYTES as u64;
+        let most = self.inner.zones.report(self.zone).written.saturating_sub(unit);
+        let head = TableHead::decode(&self.inner.units(self.zone, 0, unit)?);
+        if head.is_some_and(|head| !head.marks_end) {
+            return Ok(most);
+        }
+        let mut found = most;
+        self.inner.each_end(self.zone, |end| {
+            found = if end.table == self.table { end.bytes } else { 0 };
+            if end.table == self.table { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(found)
+    }
+}
+
+impl TableReader for ZoneReader {
+    /// Reads all of the table for that.
+    fn bytes(&self) -> Result<u64> {
+        match self.bytes.get() {
+            Some(bytes) => Ok(*bytes),
+            None => self.find_end().map(|bytes| *self.bytes.get_or_init(|| bytes)),
+        }
+    }
+
+    fn bytes_if_told(&self, told: u64) -> Result<u64> {
+        Ok(told.min(self.inner.capacity()))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
+        let end = offset.checked_add(out.len() as u64);
+        if end.is_none_or(|end| end > self.inner.capacity()) {
+            return Err(Error::corrupt("a table is shorter than its index says"));
+        }
+        self.inner.zones.read(self.zone, UNIT_BYTES as u64 + offset, out)?;
+        Ok(Nanos::ZERO)
+    }
+
+    fn asking_waits(&self) -> bool {
+        true
+    }
+}
