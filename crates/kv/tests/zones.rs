@@ -157,8 +157,8 @@ fn life(seed: u64, steps: usize, nth: u64, of_device: bool) -> bool {
 
 #[test]
 fn a_cut_at_every_call_of_the_device() {
-    // Ten memtables fill, and each takes four calls to become a table: its head, its entries, finish, sync.
-    end_at_every_call(0..4, 40, |seed, nth| life(seed, 1500, nth, true));
+    // Ten memtables fill, and each takes five calls to become a table: its head, its entries, its end, finish, sync.
+    end_at_every_call(0..4, 50, |seed, nth| life(seed, 1500, nth, true));
 }
 
 #[test]

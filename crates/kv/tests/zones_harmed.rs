@@ -1,5 +1,5 @@
-//! Zones that hold more than their table, or cannot be read where it begins: nothing comes back that was deleted, and no
-//! zone is lost for good.
+//! Zones that hold more than their table, or cannot be read where it begins: nothing comes back that was deleted, and
+//! no zone is lost for good.
 
 use crate::doubtful::Doubtful;
 use crate::harness::{Compared, Model, small};

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! 1. A zone, but for the label's, is exactly one of: free (to be reset before its next table, if it is not blank),
-//!    home of a table, finished or not, nameless (its head cannot be read: it may be home of any table), out of use (the
-//!    device takes no more writes to it).
+//!    home of a table, finished or not, nameless (its head cannot be read: it may be home of any table), out of use
+//!    (the device takes no more writes to it).
 //! 2. Nothing is written to a device before its label was compared with what the directory says.
 //! 3. What two tables share is the device's matter: either zone may be reset.
 //! 4. As many zones are written in part as the device allows, those included that an earlier life left so: where one
