@@ -4,7 +4,7 @@
 use crate::batch::check_payload;
 use crate::journal::{Area, Edit, Records, fix_records, salvage_records};
 use crate::key::Stamp;
-use crate::lsm::recover::tell;
+use crate::lsm::recover::state_of;
 use crate::lsm::table::fuzzed;
 use crate::manifest::Current;
 
@@ -53,7 +53,7 @@ pub fn manifest(bytes: &[u8]) {
         }
         rest = after;
     }
-    let _ = tell(edits);
+    let _ = state_of(edits);
 }
 
 /// What the zones of a device begin with, and the file that names it.

@@ -4,8 +4,8 @@
 use crate::engine::Engine;
 use crate::journal::TableMeta;
 use crate::lifetime::Lifetime;
-use crate::log::say;
-use crate::lsm::recover::tell;
+use crate::log;
+use crate::lsm::recover;
 use crate::lsm::stat::LevelStat;
 use crate::manifest::{self, Current};
 use crate::media::Media;
@@ -60,7 +60,7 @@ impl Glance {
     fn at(media: &dyn Media, current: Current) -> Result<Glance> {
         let edits = manifest::read(media, current)?;
         if Engine::said_by(&edits) == Engine::Log {
-            let said = say(edits)?;
+            let said = log::state_of(edits)?;
             let (segments, segment_bytes) =
                 (said.segments.len(), sum(said.segments.iter().map(|meta| meta.bytes)));
             let records = sum(said.segments.iter().map(|meta| meta.records));
@@ -69,7 +69,7 @@ impl Glance {
                 lifetime: said.lifetime,
             });
         }
-        let told = tell(edits)?;
+        let told = recover::state_of(edits)?;
         let level = |tables: &Vec<TableMeta>| LevelStat {
             tables: tables.len(),
             bytes: sum(tables.iter().map(|meta| meta.bytes)),

@@ -5,7 +5,7 @@
 //! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system, [`ZoneMedia`] on
 //! raw and zoned devices) and a [`vellum_base::Env`]. What both stores do is [`Map`].
 //!
-//! Reading order: `map`, `lsm/mod.rs`, `log/mod.rs`; of what both are made of `shared` (a store's health), `graves`
+//! Reading order: `map`, `lsm/mod.rs`, `log/mod.rs`; of what both are made of `shared` (a store's health), `obsolete`
 //! (what is to be erased), `journal` (write-ahead log, manifest's edits), `freewrite` (what is kept where it is) and
 //! `media`. Formats are in docs/formats/kv-*.md; why things are so in docs/decisions/0016-kv.md, 0017-kv-interface.md
 //! and 0024-log-store.md.
@@ -17,7 +17,6 @@ mod freewrite;
 #[doc(hidden)]
 pub mod fuzz;
 mod glance;
-mod graves;
 mod journal;
 mod key;
 mod leftovers;
@@ -27,6 +26,7 @@ mod lsm;
 mod manifest;
 mod map;
 mod media;
+mod obsolete;
 mod options;
 mod prefetch;
 mod repair;

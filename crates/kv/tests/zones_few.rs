@@ -49,7 +49,7 @@ const OPEN_MIN: u32 = 3;
 #[test]
 fn ordered_stores_work_on_zones_of_which_few_may_be_open() {
     let many = Options { compaction_tasks: 4, ..small() };
-    for (zones, options) in [(8, Options::default()), (24, small()), (60, many.clone()), (60, many)] {
+    for (zones, options) in [(8, Options::default()), (24, small()), (60, many)] {
         let store = Store::open(formatted(zones, OPEN_MIN).unwrap(), RealEnv::new(), options).unwrap();
         fill_and_empty(&store, &format!("{zones} zones"));
         store.close().unwrap();

@@ -1,7 +1,7 @@
 //! Zones that hold more than their table, or cannot be read where it begins: nothing comes back that was deleted, and
 //! no zone is lost for good.
 
-use crate::doubtful::Doubtful;
+use crate::doubtful::{Doubtful, Fault};
 use crate::harness::{Compared, Model, small};
 use crate::log::harness as log;
 use crate::zones::{SHAPE, formatted, media};
@@ -12,9 +12,11 @@ use vellum_media::zones::{RamZones, RawDevice};
 
 const CAPACITY: u64 = SHAPE.zone_bytes - 4096;
 
+const INTENT: Intent =
+    Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
+
 fn begun(media: &dyn Media, number: u64, bytes: u64) -> Box<dyn TableWriter> {
-    let intent = Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
-    let mut writer = media.create_table(number, intent).unwrap();
+    let mut writer = media.create_table(number, INTENT).unwrap();
     writer.append(&vec![number as u8; bytes as usize]).unwrap();
     writer
 }
@@ -300,14 +302,88 @@ fn zones_that_cannot_be_reset_now_are_not_lost() {
         drop(store);
         let open = || Store::open(media(&files, &zones).unwrap(), env(), small()).unwrap();
         let model = filled(open(), |store| store.close().unwrap());
+        let count = || media(&files, &zones).unwrap().tables().unwrap().len();
+        let tables = count();
         std::mem::forget(begun(&*media(&files, &zones).unwrap(), 1000, 8192));
         let begun = (1..SHAPE.zones).find(|zone| zones.report(*zone).written == 12288).unwrap();
         zones.spoil(begun, 0);
         zones.set_stuck(begun, true);
         assert_eq!(found_in(&open(), &model), model.len(), "it opens all the same");
-        assert!(media(&files, &zones).unwrap().tables().unwrap().contains(&0));
+        assert_eq!(count(), tables + 1);
         zones.set_stuck(begun, false);
         open().close().unwrap();
-        assert!(!media(&files, &zones).unwrap().tables().unwrap().contains(&0));
+        assert_eq!(count(), tables);
     }
+}
+
+/// What a repair that comes to nothing erases is what it wrote.
+#[test]
+fn a_repair_that_finds_no_room_gives_up_no_table_whose_head_cannot_be_read() {
+    let (files, zones) = formatted(false, 6);
+    let open = || Store::open(media(&files, &zones).unwrap(), env(), small()).unwrap();
+    let model = filled(open(), |store| store.close().unwrap());
+    let mut homes = Vec::new();
+    hits(&zones, |zone| homes.push(zone));
+    assert!(homes.len() > 1);
+    zones.spoil(homes[0], 0);
+    zones.flip_bit(homes[1], 8 * 4096 + 700);
+    let mend = || repair(&(media(&files, &zones).unwrap() as Arc<dyn Media>), &env(), &small());
+    (files.0.lock().fault, files.0.lock().left) = (Fault::Full, Some(1));
+    assert_eq!(mend().unwrap_err().kind(), Kind::NoSpace);
+    (files.0.lock().fault, files.0.lock().left) = (Fault::Cut, None);
+    let report = mend().unwrap();
+    assert!(report.tables_rewritten == 1 && report.entries_lost < 10, "{report:?}");
+    assert_eq!(found_in(&open(), &model) as u64, model.len() as u64 - report.entries_lost);
+}
+
+/// Nothing but the ends names them.
+#[test]
+fn without_a_manifest_tables_are_found_whose_heads_cannot_be_read() {
+    let (files, zones) = formatted(false, 6);
+    let open = || Store::open(media(&files, &zones).unwrap(), env(), small()).unwrap();
+    let model = filled(open(), |store| store.close().unwrap());
+    hits(&zones, |zone| zones.spoil(zone, 0));
+    let report = repair(&lose_manifest(&files, &zones), &env(), &small()).unwrap();
+    assert_eq!((report.tables_lost, found_in(&open(), &model)), (0, model.len()), "{report:?}");
+}
+
+/// Behind it there are ends of older tables: it may have been finished.
+#[test]
+fn without_a_manifest_a_table_is_saved_whose_end_cannot_be_read() {
+    let (files, zones) = formatted(false, 1);
+    let store = Store::open(media(&files, &zones).unwrap(), env(), small()).unwrap();
+    let model = wear(&store);
+    store.close().unwrap();
+    zones.cut_power();
+    zones.power_on();
+    let left = lose_manifest(&files, &zones);
+    hits(&zones, |zone| {
+        let mut unit = [0; 4096];
+        let mut units = (4096..zones.report(zone).written).step_by(4096);
+        let end = units.find(|at| zones.read(zone, *at, &mut unit).is_ok() && unit.starts_with(b"VKZE"));
+        zones.spoil(zone, end.unwrap());
+    });
+    repair(&left, &env(), &small()).unwrap();
+    let store = Store::open(media(&files, &zones).unwrap(), env(), small()).unwrap();
+    for (key, value) in model {
+        assert_eq!(store.get(&key).unwrap(), Some(value));
+    }
+}
+
+#[test]
+fn a_zone_that_takes_no_head_is_passed_by() {
+    let (files, zones) = formatted(false, 8);
+    let store = media(&files, &zones).unwrap();
+    let writer = begun(&*store, 1, 8192);
+    let stuck = (1..SHAPE.zones).find(|zone| zones.report(*zone).written > 0).unwrap();
+    zones.set_stuck(stuck, true);
+    drop(writer);
+    (2..u64::from(SHAPE.zones)).for_each(|number| begun(&*store, number, 8192).finish(0).unwrap());
+    assert_eq!(store.tables_free(), 1, "it seemed to be free");
+    let refused = store.create_table(1000, INTENT).map(drop).unwrap_err();
+    assert_eq!((refused.kind(), store.tables_free()), (Kind::Io, 0));
+    assert_eq!(store.tables().unwrap(), (0..u64::from(SHAPE.zones)).filter(|n| *n != 1).collect::<Vec<_>>());
+    zones.set_stuck(stuck, false);
+    store.erase_table(0).unwrap();
+    begun(&*store, 1000, 8192).finish(0).unwrap();
 }

@@ -9,7 +9,7 @@ use vellum_base::{Error, Kind, Result};
 const BYTES_MAX: u64 = 1 << 48;
 /// Highest sequence number that a manifest may tell of, and a log hold: no store comes so far, and what it writes then
 /// has higher ones.
-pub(super) const SEQ_TOLD_MAX: u64 = SEQ_MAX / 2;
+pub(crate) const SEQ_TOLD_MAX: u64 = SEQ_MAX / 2;
 
 /// Name of the only order of keys.
 pub(crate) const COMPARATOR: &str = "vellum.bytewise";

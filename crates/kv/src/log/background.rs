@@ -25,7 +25,7 @@ pub(crate) fn start(core: &Arc<Core>) {
 
 fn seal_loop(core: &Core) {
     while let Some(frozen) = core.state.next_work(|state| state.frozen.front().cloned()) {
-        if let Err(error) = seal(core, &frozen).and_then(|()| core.bury()) {
+        if let Err(error) = seal(core, &frozen).and_then(|()| core.erase_obsolete()) {
             core.state.rests_or_poisoned(error, "seal");
         }
         core.state.wake_all();
@@ -44,7 +44,7 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
         }
     };
     let number = begun.number;
-    let (order, gone) = (frozen.segment.order, core.graves.retired());
+    let (order, gone) = (frozen.segment.order, core.obsolete.retired());
     let origin = Origin { order, log_floor: frozen.next_log, gone, ..Origin::default() };
     let reading = core.reading(IoClass::UrgentCompaction);
     frozen.lacks_table.store(true, Relaxed); // if this fails
@@ -54,7 +54,7 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
     let opened = core.media.open_table(number).inspect_err(|_| give_up())?;
     let home = Home::Table(opened, meta);
     let Segment { order, slot, account, .. } = &*frozen.segment;
-    let table = Arc::new(Segment::new(*order, *slot, home, account.clone(), &core.graves));
+    let table = Arc::new(Segment::new(*order, *slot, home, account.clone(), &core.obsolete));
     let edit = Edit {
         log_floor: Some(frozen.next_log),
         last_seq: Some(frozen.last_seq),
@@ -117,7 +117,7 @@ fn collect_loop(core: &Core) {
         Some(picked)
     };
     while let Some(picked) = core.state.next_work(pick) {
-        let result = core.collect(picked).and_then(|_| core.bury());
+        let result = core.collect(picked).and_then(|_| core.erase_obsolete());
         core.state.lock().is_collecting = false;
         match result {
             // The segment says so itself from now on, and whoever reads it is told.

@@ -17,12 +17,12 @@ use super::options::{Limits, Options};
 use super::segment::{Layout, Reading, Segment};
 use super::writer::{Frozen, Writer};
 use crate::freewrite::in_force;
-use crate::graves::Graves;
 use crate::journal::{Area, Edit, SegmentMeta, Wal};
 use crate::key::EntryKind;
 use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::Manifest;
 use crate::media::{Intent, Media, Parallelism, Sharing, TableWriter};
+use crate::obsolete::Obsolete;
 use crate::options::Reuse;
 use crate::shared::{Health, Shared};
 use crate::swap::{ArcSwap, Guard};
@@ -53,10 +53,10 @@ pub(crate) struct Core {
     pub wal: Mutex<Wal>,
     /// Who changes pointers of the index.
     pub moves: Mutex<()>,
-    pub manifest: Mutex<Told>,
+    pub manifest: Mutex<CurrentManifest>,
     pub state: Shared<State>,
     pub next_number: AtomicU64,
-    pub graves: Arc<Graves>,
+    pub obsolete: Arc<Obsolete>,
     pub counts: Counts,
     pub looks: Looks,
     pub collected: Mutex<Collected>,
@@ -71,7 +71,7 @@ pub(crate) struct View {
 }
 
 /// The manifest, and what it says.
-pub(crate) struct Told {
+pub(crate) struct CurrentManifest {
     pub manifest: Manifest,
     /// In their order.
     pub segments: Vec<SegmentMeta>,
@@ -240,7 +240,7 @@ impl Core {
     /// Begins a table that can have `bytes`. One that was used less than another may have fewer good blocks.
     pub(crate) fn begin_table(&self, bytes: u64, cause: Cause, class: IoClass) -> Result<Begun> {
         let intent = Intent { cause, class, parallelism: Parallelism::Full };
-        self.bury()?;
+        self.erase_obsolete()?;
         Begun::on(&*self.media, || self.number(), intent, bytes)
     }
 
@@ -293,13 +293,13 @@ impl Core {
     }
 
     /// Erases what nobody holds any more.
-    pub(crate) fn bury(&self) -> Result<()> {
-        self.graves.bury(&*self.media)
+    pub(crate) fn erase_obsolete(&self) -> Result<()> {
+        self.obsolete.erase(&*self.media)
     }
 
-    /// Does what takes room; see [`Graves`].
+    /// Does what takes room; see [`Obsolete`].
     pub(crate) fn with_room<T>(&self, act: impl FnMut() -> Result<T>) -> Result<T> {
-        self.graves.with_room(&*self.media, act)
+        self.obsolete.with_room(&*self.media, act)
     }
 
     /// Makes all that was written durable.

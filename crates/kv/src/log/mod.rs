@@ -30,7 +30,7 @@ mod store;
 mod verify;
 mod writer;
 
-pub(crate) use open::{holds_records, say};
+pub(crate) use open::{holds_records, state_of};
 
 pub use iter::Iter;
 pub use options::Options;

@@ -4,7 +4,7 @@
 //! Nothing is erased before all that the manifest counts on was found in order.
 
 use super::collect::ORDERS;
-use super::core::{Core, State, Told};
+use super::core::{Core, CurrentManifest, State};
 use super::hint::UNIT_BYTES;
 use super::options::{Limits, Options, SEGMENT_BYTES_MIN};
 use super::rebuild::{Rebuild, view_of};
@@ -12,7 +12,6 @@ use super::record::{HEAD_BYTES, Item, Items};
 use super::segment::{DATA_BYTES_MAX, Home, Layout, Reading, START_BYTES, Segment, start};
 use super::writer::{Frozen, Open, Writer, table_bytes};
 use crate::freewrite::{Asked, Extent};
-use crate::graves::Graves;
 use crate::journal::{
     Area, Counted, Edit, Ending, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal, check_comparator,
     read_chain, salvage_records,
@@ -21,6 +20,7 @@ use crate::leftovers::{Leftovers, no_current};
 use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::{self, Current, Manifest};
 use crate::media::{Media, MediaShape, ReadOnly, Sharing, check_shape, check_whole, refused};
+use crate::obsolete::Obsolete;
 use crate::shared::Shared;
 use crate::swap::ArcSwap;
 use std::collections::{BTreeSet, VecDeque};
@@ -36,7 +36,7 @@ pub(crate) const NUMBERS_MAX: u64 = u64::MAX / ORDERS / 2;
 
 /// What the manifest says after its last edit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct ManifestState {
     pub seed: u64,
     /// In their order.
     pub segments: Vec<SegmentMeta>,
@@ -48,8 +48,8 @@ pub(crate) struct Said {
 }
 
 /// Plays the edits.
-pub(crate) fn say(edits: Vec<Edit>) -> Result<Said> {
-    let mut said = Said { next_number: 1, ..Said::default() };
+pub(crate) fn state_of(edits: Vec<Edit>) -> Result<ManifestState> {
+    let mut said = ManifestState { next_number: 1, ..ManifestState::default() };
     for edit in edits {
         check_comparator(&edit, UNORDERED)?;
         for number in &edit.segments_gone {
@@ -142,7 +142,7 @@ pub(crate) fn holds_records(media: &dyn Media, log: Area, store: Option<u64>) ->
 pub(crate) fn read_logs(
     media: &dyn Media,
     areas: &[Area],
-    said: &Said,
+    said: &ManifestState,
     (store, ending): (Option<u64>, Ending),
 ) -> Result<Vec<LogRead<Content>>> {
     let kept = &BTreeSet::new();
@@ -177,7 +177,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
             create(&media, &*env)?
         }
     };
-    let mut said = say(manifest::read(&*media, current)?)?;
+    let mut said = state_of(manifest::read(&*media, current)?)?;
     if is_new {
         said.lifetime = Lifetime::default(); // The medium's ledger has what making it took.
     }
@@ -242,8 +242,8 @@ struct Opening {
 }
 
 impl Opening {
-    fn core(self, said: Said, logs: Vec<LogRead<Content>>) -> Result<Core> {
-        let graves = Arc::<Graves>::default();
+    fn core(self, said: ManifestState, logs: Vec<LogRead<Content>>) -> Result<Core> {
+        let obsolete = Arc::<Obsolete>::default();
         let previous = logs
             .last()
             .map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
@@ -263,14 +263,14 @@ impl Opening {
                 return Err(Error::corrupt(format!("segment {} is shorter than it was", meta.number)));
             }
             let home = Home::Table(table, *meta);
-            segments.push(Arc::new(Segment::new(meta.order, slot, home, Arc::default(), &graves)));
+            segments.push(Arc::new(Segment::new(meta.order, slot, home, Arc::default(), &obsolete)));
         }
         let (tables, mut opened) = (segments.len(), Vec::new());
         for (number, of_logs) in memory.iter_mut().enumerate() {
             let buffer = Arc::new(RwLock::new(std::mem::take(&mut of_logs.bytes)));
             let order = (self.next_number + number as u64) * ORDERS;
             let home = Home::Memory(buffer.clone());
-            let segment = Arc::new(Segment::new(order, tables + number, home, Arc::default(), &graves));
+            let segment = Arc::new(Segment::new(order, tables + number, home, Arc::default(), &obsolete));
             segments.push(segment.clone());
             let (logs, records) = (std::mem::take(&mut of_logs.logs), of_logs.records);
             opened.push(Open { segment, buffer, table: None, logs, records, is_for_deletes: true });
@@ -311,10 +311,10 @@ impl Opening {
             writer: Mutex::new(Writer { next_seq: last_seq + 1, open }),
             wal: Mutex::new(Wal::new(self.current.store, previous, None)),
             moves: Mutex::new(()),
-            manifest: Mutex::new(Told { manifest, segments: said.segments }),
+            manifest: Mutex::new(CurrentManifest { manifest, segments: said.segments }),
             state: Shared::new(state),
             next_number: AtomicU64::new(next_number),
-            graves,
+            obsolete,
             counts: Counts::default(),
             looks: Default::default(),
             collected: Mutex::default(),
@@ -412,7 +412,7 @@ mod tests {
     fn segments_that_cannot_be_are_refused() {
         let good =
             SegmentMeta { number: 1, bytes: 8192, data_bytes: 4000, records: 500, ..Default::default() };
-        let said = |meta| say(vec![Edit { segments: vec![meta], ..Edit::default() }]);
+        let said = |meta| state_of(vec![Edit { segments: vec![meta], ..Edit::default() }]);
         assert_eq!(said(good).unwrap().segments, [good]);
         let larger_than_its_table = SegmentMeta { data_bytes: 8193, ..good };
         let no_pointer = SegmentMeta { bytes: u64::MAX, data_bytes: DATA_BYTES_MAX + 1, ..good };

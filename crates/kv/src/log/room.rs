@@ -58,9 +58,9 @@ impl Core {
                 state.is_short = true;
                 self.state.wake_tasks();
                 self.state.wait(&mut state);
-            } else if !self.graves.is_empty() {
+            } else if !self.obsolete.is_empty() {
                 drop(state);
-                self.bury().map_err(|error| self.state.poison(error))?;
+                self.erase_obsolete().map_err(|error| self.state.poison(error))?;
                 state = self.state.lock();
             } else if self.has_garbage() {
                 return Err(full());
@@ -75,7 +75,7 @@ impl Core {
     pub(crate) fn wait_for_tables(&self, wanted: u64) -> Result<()> {
         let mut tried = false;
         loop {
-            self.bury().map_err(|error| self.state.poison(error))?;
+            self.erase_obsolete().map_err(|error| self.state.poison(error))?;
             if self.free_tables() >= wanted {
                 return Ok(());
             }
@@ -92,7 +92,7 @@ impl Core {
             if state.health.is_resting() || !busy && self.pick(true).is_none() {
                 drop(state);
                 // Room may have been won, or whoever read last may have let go, after everybody had looked.
-                if !self.graves.is_empty() || self.free_tables() >= wanted {
+                if !self.obsolete.is_empty() || self.free_tables() >= wanted {
                     tried = false;
                     continue;
                 }

@@ -13,10 +13,10 @@ use super::hint::{Note, UNIT_BYTES, hash_of, read_unit};
 use super::index::{POINTER_BITS, Pointer};
 use super::record::{Item, Items, Record, decode, length_of};
 use crate::bytes::u32_at;
-use crate::graves::Graves;
 use crate::journal::SegmentMeta;
 use crate::key::EntryKind;
 use crate::media::{TableReader, TableWriter};
+use crate::obsolete::Obsolete;
 use crate::sum::sum_with;
 use std::sync::Arc;
 use vellum_base::sync::RwLock;
@@ -114,7 +114,7 @@ pub(crate) struct Segment {
     pub slot: usize,
     pub home: Home,
     pub account: Arc<Account>,
-    graves: Arc<Graves>,
+    obsolete: Arc<Obsolete>,
     is_retired: AtomicBool,
 }
 
@@ -123,7 +123,7 @@ impl Drop for Segment {
         if let Home::Table(_, meta) = &self.home
             && self.is_retired.load(Relaxed)
         {
-            self.graves.bury_table(meta.number);
+            self.obsolete.add_table(meta.number);
         }
     }
 }
@@ -141,15 +141,15 @@ impl Segment {
         slot: usize,
         home: Home,
         account: Arc<Account>,
-        graves: &Arc<Graves>,
+        obsolete: &Arc<Obsolete>,
     ) -> Segment {
-        Segment { order, slot, home, account, graves: graves.clone(), is_retired: AtomicBool::new(false) }
+        Segment { order, slot, home, account, obsolete: obsolete.clone(), is_retired: AtomicBool::new(false) }
     }
 
     /// No manifest needs it: its table is erased when nobody reads it any more.
     pub(crate) fn retire(&self) {
         self.is_retired.store(true, Relaxed);
-        self.meta().into_iter().for_each(|meta| self.graves.retire(meta.number));
+        self.meta().into_iter().for_each(|meta| self.obsolete.retire(meta.number));
     }
 
     /// What the manifest says of it, once it is a table.

@@ -128,7 +128,7 @@ impl Store {
         if closed.is_some() {
             core.install(Edit { closed, ..Edit::default() }, |_, _| ())?;
         }
-        let buried = core.bury();
+        let buried = core.erase_obsolete();
         // An iterator may outlive the store.
         core.state.poison(Error::new(Kind::Poisoned, "it was closed"));
         buried

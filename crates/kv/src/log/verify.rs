@@ -3,7 +3,7 @@
 use super::core::Core;
 use super::hint::{HASH_BITS, Note};
 use super::index::Pointer;
-use super::open::{say, take_batch};
+use super::open::{state_of, take_batch};
 use super::segment::{HintReader, Reading, Segment};
 use crate::journal::{Area, AreaKind, Payload, Records};
 use crate::manifest::{self, Current};
@@ -46,7 +46,7 @@ impl Core {
     fn verify_manifest(&self) -> Result<()> {
         let told = self.manifest.lock();
         let bytes = self.media.current()?.ok_or_else(|| Error::corrupt("CURRENT is missing"))?;
-        let said = say(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
+        let said = state_of(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
         match said.segments == told.segments && said.seed == self.seed {
             true => Ok(()),
             false => Err(Error::corrupt("the manifest does not say what is in force")),

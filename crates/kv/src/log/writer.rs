@@ -379,7 +379,7 @@ impl Core {
     pub(crate) fn open_segment(&self, order: u64, slot: usize, table: Option<Begun>) -> Open {
         let buffer: Buffer = Arc::new(RwLock::new(start().to_vec()));
         let home = Home::Memory(buffer.clone());
-        let segment = Arc::new(Segment::new(order, slot, home, Arc::new(Account::default()), &self.graves));
+        let segment = Arc::new(Segment::new(order, slot, home, Arc::new(Account::default()), &self.obsolete));
         Open { segment, buffer, table, logs: Vec::new(), records: 0, is_for_deletes: false }
     }
 

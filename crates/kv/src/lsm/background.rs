@@ -23,7 +23,7 @@ pub(crate) fn start(core: &Arc<Core>) {
 
 fn flush_loop(core: &Arc<Core>) {
     while let Some(frozen) = core.state.next_work(|state| state.frozen.front().cloned()) {
-        if let Err(error) = core.with_room(|| flush(core, &frozen)).and_then(|()| core.bury()) {
+        if let Err(error) = core.with_room(|| flush(core, &frozen)).and_then(|()| core.erase_obsolete()) {
             core.rests_or_poisoned(error, "flush");
         }
         core.state.wake_all(); // there may be room for a compaction now
@@ -42,7 +42,7 @@ fn compact_loop(core: &Arc<Core>) {
         });
         drop((version, job)); // the last to hold its inputs, perhaps
         // As long as its claim stands, writers that find no room hope for what is erased here.
-        let result = result.and_then(|()| core.bury());
+        let result = result.and_then(|()| core.erase_obsolete());
         let mut state = core.state.lock();
         state.running.retain(|running| *running != claim);
         if result.is_ok()

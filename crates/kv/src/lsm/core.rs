@@ -1,6 +1,6 @@
 //! What the parts of an open store share.
 //!
-//! Locks, in the order in which they are taken: `writer`, that of who erases (`Graves::bury`), `manifest`, `state`.
+//! Locks, in the order in which they are taken: `writer`, that of who erases (`Obsolete::erase_obsolete`), `manifest`, `state`.
 //! `snapshots` and `leveldb` are leaves: nothing else is taken while one of them is held. Background tasks never take
 //! `writer`, so a writer may wait for them with it.
 //!
@@ -16,10 +16,10 @@ use crate::journal::Edit;
 use crate::key::{EntryKind, Stamp};
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::compaction::{Claim, Gather, Job, LevelDb, Progress, Room, Situation, Toll, Window, pick};
+use crate::lsm::manual::Request;
 use crate::lsm::memtable::Memtable;
 use crate::lsm::room::Short;
 use crate::lsm::table::{Library, hash};
-use crate::lsm::tidy::Request;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
@@ -315,13 +315,13 @@ impl Core {
     }
 
     /// Erases what nobody holds any more.
-    pub(crate) fn bury(&self) -> Result<()> {
-        self.library.graves.bury(&*self.media)
+    pub(crate) fn erase_obsolete(&self) -> Result<()> {
+        self.library.obsolete.erase(&*self.media)
     }
 
-    /// Does what takes room; see [`Graves`](crate::graves::Graves).
+    /// Does what takes room; see [`Obsolete`](crate::obsolete::Obsolete).
     pub(crate) fn with_room<T>(&self, act: impl FnMut() -> Result<T>) -> Result<T> {
-        self.library.graves.with_room(&*self.media, act)
+        self.library.obsolete.with_room(&*self.media, act)
     }
 
     /// Erases a table that was written and will not be in force.

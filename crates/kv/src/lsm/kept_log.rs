@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A log is synced before the manifest names a table that points into it.
 //! 2. It is removed when no table in force points into it and the last reader of one that did has let go: by whoever
-//!    empties [`crate::graves::Graves`], before it erases that table.
+//!    empties [`crate::obsolete::Obsolete`], before it erases that table.
 //! 3. What is read of it is compared with its checksum, each time, in memory of our own; what is cached was.
 
 use crate::bytes::{Fields, put_varint, u32_at};
@@ -180,7 +180,7 @@ impl Drop for KeptLog {
             if self.library.policy == CachePolicy::CompactionAware {
                 self.cached.leave(&self.library.cache, self.number);
             }
-            self.library.graves.bury_log(self.number);
+            self.library.obsolete.add_log(self.number);
         }
     }
 }

@@ -13,10 +13,10 @@ use crate::key::{DEFAULT_KEYSPACE, KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Stamp
 use crate::lsm::compaction::Claim;
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::{Bounds, Iter, Range};
+use crate::lsm::manual::Request;
 use crate::lsm::merge::{Cursor, Stream};
 use crate::lsm::store::{Snapshot, Store};
 use crate::lsm::table::{Table, TableCursor};
-use crate::lsm::tidy::Request;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::options::Durability;
@@ -85,6 +85,9 @@ impl Keyspaces {
     pub(crate) fn knows(&self, number: u8) -> bool {
         self.live.contains_key(&number) || self.dead.contains_key(&number)
     }
+    fn is_live(&self, number: u8) -> bool {
+        self.live.contains_key(&number)
+    }
     /// True if no number is left, nor to be won.
     fn are_all_live(&self) -> bool {
         self.live.len() > KEYSPACES_MAX
@@ -144,7 +147,7 @@ fn numbers_without_logs(version: &Version, state: &State, logs_are_empty: bool) 
     let may_be = |number: &u8| match spaces.dead.get(number) {
         Some(log) => !in_logs(*log) && !is_merged(*number),
         // A repair may have found keys of a keyspace that nothing names.
-        None => !spaces.live.contains_key(number) && !is_merged(*number),
+        None => !spaces.is_live(*number) && !is_merged(*number),
     };
     (1..=KEYSPACES_MAX as u8).filter(may_be).collect()
 }
@@ -192,10 +195,8 @@ impl Core {
         let numbers = numbers_without_logs(&version, &state, logs_are_empty);
         let mut running = state.running.clone();
         drop(state);
-        let holds_dead = |claim: &Claim| {
-            version.keyspaces.dead().any(|number| spans(number, &claim.smallest, &claim.largest))
-        };
-        running.retain(holds_dead);
+        let not_live = || (1..=KEYSPACES_MAX as u8).filter(|number| !version.keyspaces.is_live(*number));
+        running.retain(|claim| not_live().any(|number| spans(number, &claim.smallest, &claim.largest)));
         Ok((number_in_no_table(&version, &numbers)?, running))
     }
 

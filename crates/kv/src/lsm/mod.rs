@@ -1,7 +1,7 @@
 //! The ordered engine: an LSM tree (papers/flashkv.txt). Reading order: `store`, `writer` (how a write goes), `core`
 //! (what readers see, locks), `table` and `memtable`, `background`, `flush` and `compaction`; `room` and `wait` (what
 //! fits, and who waits until it does); `open`, `recover` and `replay`; then what is asked for besides: `keyspace`,
-//! `ingest`, `tidy`, `checkpoint`, `verify`, `repair`. Values that stay in logs are in `kept_log`.
+//! `ingest`, `manual`, `checkpoint`, `verify`, `repair`. Values that stay in logs are in `kept_log`.
 
 pub(crate) mod background;
 pub(crate) mod cache;
@@ -16,6 +16,7 @@ pub(crate) mod iter;
 pub(crate) mod kept_log;
 pub(crate) mod keyspace;
 pub(crate) mod level;
+pub(crate) mod manual;
 pub(crate) mod memtable;
 pub(crate) mod merge;
 pub(crate) mod open;
@@ -28,7 +29,6 @@ pub(crate) mod stat;
 pub(crate) mod store;
 pub(crate) mod striped;
 pub(crate) mod table;
-pub(crate) mod tidy;
 pub(crate) mod verify;
 pub(crate) mod version;
 pub(crate) mod wait;

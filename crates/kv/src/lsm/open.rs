@@ -71,7 +71,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         cache: new_cache(options.cache_bytes),
         policy: options.cache_policy,
         map_files: options.map_files,
-        graves: Default::default(),
+        obsolete: Default::default(),
         filters: Default::default(),
         warmed: Warmed::default(),
         kept_logs: Default::default(),

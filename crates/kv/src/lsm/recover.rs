@@ -36,7 +36,7 @@ pub(crate) struct Recovered {
 }
 
 /// State of the manifest after its last edit.
-pub(crate) struct Told {
+pub(crate) struct ManifestState {
     pub levels: [Vec<TableMeta>; LEVELS],
     pub log_floor: u64,
     pub last_seq: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Told {
     pub lifetime: Lifetime,
 }
 
-impl Told {
+impl ManifestState {
     /// Logs that tables point into.
     pub(crate) fn kept_logs(&self) -> impl Iterator<Item = u64> {
         self.levels[0].iter().flat_map(|meta| &meta.logs).map(|log| log.number)
@@ -65,7 +65,7 @@ pub(crate) fn recover(
         return no_current(&areas, &tables).map(|()| None);
     };
     let current = Current::decode(&bytes)?;
-    let told = tell(manifest::read(media, current)?)?;
+    let told = state_of(manifest::read(media, current)?)?;
     let version = open_tables(&told, media, library)?;
     let logs = read_logs(media, &areas, &told, (Some(current.store), ending))?;
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
@@ -94,8 +94,8 @@ pub(crate) fn recover(
 }
 
 /// Plays the edits.
-pub(crate) fn tell(edits: Vec<Edit>) -> Result<Told> {
-    let mut told = Told {
+pub(crate) fn state_of(edits: Vec<Edit>) -> Result<ManifestState> {
+    let mut told = ManifestState {
         levels: Default::default(),
         log_floor: 0,
         last_seq: 0,
@@ -132,7 +132,7 @@ pub(crate) fn tell(edits: Vec<Edit>) -> Result<Told> {
     Ok(told)
 }
 
-fn open_tables(told: &Told, media: &dyn Media, library: &Arc<Library>) -> Result<Version> {
+fn open_tables(told: &ManifestState, media: &dyn Media, library: &Arc<Library>) -> Result<Version> {
     let mut version = Version { keyspaces: told.keyspaces.clone(), ..Version::default() };
     for (level, metas) in told.levels.iter().enumerate() {
         for meta in metas {

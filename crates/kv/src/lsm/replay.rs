@@ -8,7 +8,7 @@ use crate::batch::check_payload;
 use crate::journal::{Area, Counted, Ending, LogRead, Payload, read_chain};
 use crate::lsm::core::{Frozen, Limits};
 use crate::lsm::memtable::{LogPlace, Memtable};
-use crate::lsm::recover::Told;
+use crate::lsm::recover::ManifestState;
 use crate::lsm::writer::INDEX_BYTES;
 use crate::media::Media;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(crate) struct Replayed {
 pub(crate) fn read_logs(
     media: &dyn Media,
     areas: &[Area],
-    told: &Told,
+    told: &ManifestState,
     (store, ending): (Option<u64>, Ending),
 ) -> Result<Vec<LogRead<Content>>> {
     let kept = told.kept_logs().collect();

@@ -194,7 +194,7 @@ impl Core {
         // Tables of a keyspace end with it if they have a sixteenth, where they are files.
         let each = if whole_tables { all } else { table_bytes / 17 };
         // What somebody reads from takes its room until then.
-        let gains = whole_tables && is_short && !self.library.graves.is_any_held();
+        let gains = whole_tables && is_short && !self.library.obsolete.is_any_held();
         let (count, in_steps) = if gains { (GATHERED_WHERE_SHORT, false) } else { (GATHERED, true) };
         Small { count, in_steps, each, all, table_bytes }
     }

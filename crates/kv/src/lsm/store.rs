@@ -1,5 +1,5 @@
 //! The store: what a program that embeds one sees. Its other functions are where what they do is: keyspaces in
-//! `keyspace.rs`, compaction on request in `tidy.rs`, sorted loads in `ingest.rs`.
+//! `keyspace.rs`, compaction on request in `manual.rs`, sorted loads in `ingest.rs`.
 //!
 //! States: open → closed. Open it may be *resting* (no room for background work; it tries again when there is more) and
 //! become *failed* (after an error that leaves in doubt what is safe; it is read, and takes no more writes).
@@ -105,7 +105,7 @@ impl Store {
         if closed.is_some() {
             self.core.install(&Edit { closed, ..Edit::default() }, |_, _| ())?;
         }
-        self.core.bury()
+        self.core.erase_obsolete()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::journal::{Area, AreaKind, LEVELS, Records};
 use crate::lsm::core::Core;
 use crate::lsm::keyspace::Keyspaces;
-use crate::lsm::recover::tell;
+use crate::lsm::recover::state_of;
 use crate::lsm::table::{Library, Table};
 use crate::lsm::version::Version;
 use crate::manifest::{self, Current};
@@ -81,7 +81,7 @@ impl Core {
         let Some(bytes) = self.media.current()? else {
             return Err(Error::corrupt("CURRENT is missing"));
         };
-        let told = tell(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
+        let told = state_of(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
         let version = self.view.load().version.clone();
         drop(held);
         for level in 0..LEVELS {

@@ -7,7 +7,7 @@
 use crate::journal::LEVELS;
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::Range;
-use crate::lsm::tidy::Request;
+use crate::lsm::manual::Request;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use vellum_base::sync::MutexGuard;
@@ -103,7 +103,7 @@ impl Core {
         let is_deepest = version.levels[level + 1..].iter().all(Vec::is_empty);
         match level {
             // Where readers hold what merges have replaced, more will be room again than the reserve is.
-            0 => early > 0 || self.library.graves.is_any_held(),
+            0 => early > 0 || self.library.obsolete.is_any_held(),
             _ => level < early && !is_deepest,
         }
     }
@@ -117,8 +117,8 @@ impl Core {
         let busy = !rests && (!state.running.is_empty() || !state.frozen.is_empty());
         let has_work = || self.pick(&self.view.load().version, &state).is_some();
         let is_hopeless = rests || !busy && !has_work();
-        if is_hopeless && !self.library.graves.is_empty() {
-            return Ok((self.bury_late(state)?, true));
+        if is_hopeless && !self.library.obsolete.is_empty() {
+            return Ok((self.erase_late(state)?, true));
         }
         if rests {
             let left = self.room().tables;
@@ -139,9 +139,9 @@ impl Core {
     }
 
     /// Erases what whoever read it last let go of after every task had looked for room, and lets them look again.
-    fn bury_late<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+    fn erase_late<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
         drop(state);
-        self.bury().map_err(|error| self.state.poison(error))?;
+        self.erase_obsolete().map_err(|error| self.state.poison(error))?;
         let mut state = self.state.lock();
         self.state.try_again(&mut state);
         self.state.wake_tasks();

@@ -197,7 +197,7 @@ impl<'a> Copied<'a> {
             log_floor: core.state.lock().log_floor,
             sources: self.numbers.clone(),
             consumed: 0,
-            gone: core.graves.retired(),
+            gone: core.obsolete.retired(),
         };
         Ok(Output::new(begun, origin, self.reuse, planner))
     }

@@ -142,7 +142,7 @@ impl Core {
             let picked = Picked::of(&all, &weights, from..last + 1);
             drop((all, weights)); // or what is replaced would be held when it is to be erased
             done = self.collect(picked)?;
-            self.bury().map_err(|error| self.state.poison(error))?;
+            self.erase_obsolete().map_err(|error| self.state.poison(error))?;
         }
     }
 
@@ -264,7 +264,7 @@ impl Core {
 
     fn opened_one(&self, done: &Done) -> Result<Segment> {
         let home = Home::Table(self.media.open_table(done.meta.number)?, done.meta);
-        Ok(Segment::new(done.meta.order, self.take_slot()?, home, Arc::default(), &self.graves))
+        Ok(Segment::new(done.meta.order, self.take_slot()?, home, Arc::default(), &self.obsolete))
     }
 
     /// The index follows what was moved; what was overwritten meanwhile stays where it is.

@@ -59,7 +59,7 @@ fn what_wins_nothing_is_not_done_again_and_again() {
     // Of the second segment as much as fits into the room that the first one left.
     let (error, first) = collect_two();
     assert_eq!((error, core.weighed().1[1].has_garbage(true)), (None, true));
-    core.bury().unwrap();
+    core.erase_obsolete().unwrap();
     let tables = core.media.tables().unwrap();
     for _ in 0..3 {
         assert_eq!(collect_two(), (Some(Kind::NoSpace), first));

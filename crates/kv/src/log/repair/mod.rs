@@ -12,20 +12,21 @@ mod salvage;
 mod segments;
 
 use super::collect::ORDERS;
-use super::open::{Content, NUMBERS_MAX, OfLogs, Said, cut, cut_bytes, read_logs, say, take_batch};
+use super::open::{
+    Content, ManifestState, NUMBERS_MAX, OfLogs, cut, cut_bytes, read_logs, state_of, take_batch,
+};
 use super::options::{Limits, Options};
 use super::record::{Item, Items, Record};
 use crate::engine::Engine;
-use crate::graves::Graves;
 use crate::journal::{
-    Area, AreaKind, Edit, Ending, Payload, SegmentMeta, UNORDERED, of_another_store, salvage_records,
-    store_of,
+    Area, AreaKind, Edit, Ending, Payload, SEQ_TOLD_MAX, SegmentMeta, UNORDERED, of_another_store,
+    salvage_records, store_of,
 };
-use crate::key::SEQ_MAX;
 use crate::lifetime::Lifetime;
 use crate::log::foot::Origin;
 use crate::manifest;
 use crate::media::{Media, check_shape};
+use crate::obsolete::Obsolete;
 use crate::repair::{Renewed, Repaired, give_up, known, manifest_in_force, missing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ struct Repair<'a> {
     /// The number of the store, if anything says it.
     store: Option<u64>,
     numbers: AtomicU64,
-    graves: Arc<Graves>,
+    obsolete: Arc<Obsolete>,
     report: Repaired,
     /// CURRENT, or any edit, is one of ours.
     is_ours: bool,
@@ -95,7 +96,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         areas,
         tables,
         numbers: AtomicU64::new(last + 1),
-        graves: Arc::default(),
+        obsolete: Arc::default(),
         report: Repaired::default(),
         is_ours: false,
         seed: 0,
@@ -136,8 +137,8 @@ impl Repair<'_> {
     }
 
     /// The number of the manifest in force, and what it says, if it can be read.
-    fn read_manifest(&mut self) -> Result<(Option<u64>, Option<Said>)> {
-        let read = |number| manifest::read_of(&**self.media, number, self.store).and_then(say);
+    fn read_manifest(&mut self) -> Result<(Option<u64>, Option<ManifestState>)> {
+        let read = |number| manifest::read_of(&**self.media, number, self.store).and_then(state_of);
         let (current, number) =
             manifest_in_force(&**self.media, &self.areas, |number| read(number).map(drop))?;
         let said = number.map(|number| known(read(number))).transpose()?;
@@ -147,7 +148,7 @@ impl Repair<'_> {
     }
 
     /// What a manifest says: keeps what is in order. True if the logs are.
-    fn told(&mut self, said: &Said) -> Result<bool> {
+    fn told(&mut self, said: &ManifestState) -> Result<bool> {
         (self.seed, self.is_seed_told, self.last_seq) = (said.seed, true, said.last_seq);
         self.lifetime = said.lifetime.clone();
         self.numbers.fetch_max(said.next_number, Relaxed);
@@ -195,7 +196,7 @@ impl Repair<'_> {
     /// Makes segments of every batch that checks out. Of two that have the same number, that of the newer log counts:
     /// the other was written in a life that ended there. Returns their numbers, from and below.
     fn salvage_logs(&mut self, floor: u64) -> Result<Vec<(u64, u64)>> {
-        let (logs, mut below) = (self.logs(floor), SEQ_MAX);
+        let (logs, mut below) = (self.logs(floor), SEQ_TOLD_MAX);
         let (mut found, mut contents) = (Vec::new(), Vec::new());
         for area in logs.iter().rev() {
             match known(self.salvage_log(*area, below))? {
@@ -256,7 +257,7 @@ impl Repair<'_> {
     }
 
     /// Puts the new manifest in force, then erases what it does not need. `said` if the logs stay that it counts on.
-    fn install(mut self, manifest: Option<u64>, said: Option<Said>) -> Result<Repaired> {
+    fn install(mut self, manifest: Option<u64>, said: Option<ManifestState>) -> Result<Repaired> {
         let whole = Edit {
             segments: self.segments.clone(),
             seed: Some(self.seed),

@@ -7,7 +7,7 @@ use crate::log::background::write_out;
 use crate::log::collect::ORDERS;
 use crate::log::core::Begun;
 use crate::log::foot::{Foot, Origin};
-use crate::log::open::{NUMBERS_MAX, Said};
+use crate::log::open::{ManifestState, NUMBERS_MAX};
 use crate::log::record::Record;
 use crate::log::segment::{Home, Reading, Segment, start};
 use crate::log::writer::table_bytes;
@@ -48,7 +48,7 @@ impl Repair<'_> {
     }
 
     /// False if the manifest lost its last edits: segments are there that were made of what is gone, or of the log.
-    pub(super) fn is_current(&mut self, said: &Said) -> Result<bool> {
+    pub(super) fn is_current(&mut self, said: &ManifestState) -> Result<bool> {
         let tables = said.segments.iter().map(|meta| meta.number).collect();
         let lacks_log = lacks_a_log(&**self.media, &self.areas, self.store, said.log_floor);
         let named = Named { tables, spoiled: BTreeSet::new(), lacks_log, next_number: said.next_number };
@@ -66,7 +66,7 @@ impl Repair<'_> {
     }
 
     /// Keeps segments that are in order, and writes those anew that are damaged.
-    pub(super) fn told_segments(&mut self, said: &Said) -> Result<()> {
+    pub(super) fn told_segments(&mut self, said: &ManifestState) -> Result<()> {
         // What is written next is newer than all.
         let orders = said.segments.iter().map(|meta| meta.order / ORDERS);
         self.numbers.fetch_max(orders.max().map_or(0, |last| last + 1), Relaxed);
@@ -95,7 +95,7 @@ impl Repair<'_> {
             return Err(Error::corrupt(format!("segment {} is shorter than it was", meta.number)));
         }
         let home = Home::Table(table, meta);
-        let segment = Segment::new(meta.order, 0, home, Arc::default(), &self.graves);
+        let segment = Segment::new(meta.order, 0, home, Arc::default(), &self.obsolete);
         segment.verify(self.reading(), self.seed).map(drop)
     }
 
@@ -180,7 +180,7 @@ impl Repair<'_> {
         let bytes = table_bytes(data.len() as u64, records);
         let begun = Begun::on(&**self.media, || self.number(), INTENT, bytes)?;
         let home = Home::Memory(Arc::new(RwLock::new(data)));
-        let segment = Segment::new(origin.order, 0, home, Arc::default(), &self.graves);
+        let segment = Segment::new(origin.order, 0, home, Arc::default(), &self.obsolete);
         self.written.push(begun.number);
         let meta = write_out(&segment, self.reading(), begun, origin, self.seed)?;
         self.segments.push(meta);

@@ -69,7 +69,7 @@ impl<'a> TableSink<'a> {
             sink.grain = sink.grain.narrow();
         }
         sink.table_bytes = core.limits.table_bytes;
-        sink.lineage.gone = core.library.graves.retired();
+        sink.lineage.gone = core.library.obsolete.retired();
         sink
     }
 

@@ -2,11 +2,11 @@
 
 use super::{LogsKept, Repair};
 use crate::batch::check_payload;
-use crate::journal::{Area, AreaKind, Ending, of_another_store, salvage_records, store_of};
-use crate::key::{SEQ_MAX, Stamp};
+use crate::journal::{Area, AreaKind, Ending, SEQ_TOLD_MAX, of_another_store, salvage_records, store_of};
+use crate::key::Stamp;
 use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::{Cursor, Stream};
-use crate::lsm::recover::Told;
+use crate::lsm::recover::ManifestState;
 use crate::lsm::replay::read_logs;
 use crate::lsm::table::{Table, TableCursor};
 use crate::repair::missing;
@@ -18,7 +18,7 @@ impl Repair<'_> {
     /// Finds the logs that another store wrote: those of a copy that tables point into, or once did, and those that
     /// somebody moved here, who may have no other. An error if there is such a manifest, or a log that would be
     /// replayed, or no log of this store: then it may be CURRENT that was moved.
-    pub(super) fn find_foreign(&mut self, told: Option<&Told>) -> Result<()> {
+    pub(super) fn find_foreign(&mut self, told: Option<&ManifestState>) -> Result<()> {
         let Some(store) = self.store else { return Ok(()) };
         let kept: BTreeSet<u64> = told.iter().flat_map(|told| told.kept_logs()).collect();
         let mut own_logs = 0;
@@ -42,7 +42,7 @@ impl Repair<'_> {
     }
 
     /// Leaves logs as they are that can be read; else takes from them what can be.
-    pub(super) fn told_logs(&mut self, told: &Told) -> Result<Option<LogsKept>> {
+    pub(super) fn told_logs(&mut self, told: &ManifestState) -> Result<Option<LogsKept>> {
         match read_logs(&**self.media, &self.areas, told, (self.store, Ending::Strict)) {
             Ok(_) => Ok(Some(LogsKept)),
             // What cannot be read now, or is of another format, may be whole: it is not given up.
@@ -66,7 +66,7 @@ impl Repair<'_> {
     /// their keys: an entry of which one has a newer version is left out, as it would come to lie above that.
     pub(super) fn salvage_logs(&mut self, mut numbers: Vec<u64>, tables: &[Arc<Table>]) -> Result<()> {
         numbers.sort_unstable();
-        let mut below = SEQ_MAX;
+        let mut below = SEQ_TOLD_MAX;
         for number in numbers.into_iter().rev() {
             let first = self.salvage_log(number, below, tables)?;
             below = first.map_or(below, |first| first.min(below));

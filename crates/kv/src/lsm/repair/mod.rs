@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::journal::{Area, AreaKind, COMPARATOR, Edit, LogPart, lacks_a_log, of_another_store};
 use crate::leftovers::number_after;
 use crate::lsm::keyspace::Keyspaces;
-use crate::lsm::recover::{Told, tell};
+use crate::lsm::recover::{ManifestState, state_of};
 use crate::lsm::table::Table;
 use crate::manifest;
 use crate::media::Media;
@@ -136,9 +136,9 @@ impl Repair<'_> {
     }
 
     /// The number of the manifest in force, and what it says, if it can be read. The keyspaces as far as they can.
-    fn read_manifest(&mut self) -> Result<(Option<u64>, Option<Told>)> {
+    fn read_manifest(&mut self) -> Result<(Option<u64>, Option<ManifestState>)> {
         let (media, store) = (self.media, self.store);
-        let read = |number| manifest::read_of(&**media, number, store).and_then(tell);
+        let read = |number| manifest::read_of(&**media, number, store).and_then(state_of);
         let (current, number) = manifest_in_force(&**media, &self.areas, |number| read(number).map(drop))?;
         let current = current.map_err(|error| self.problem(error)).ok();
         self.is_ours = current.is_some();
@@ -167,7 +167,7 @@ impl Repair<'_> {
 
     /// False if the manifest lost its last edits: tables are there that were made of what is gone, or one that is newer
     /// than all that it names.
-    fn is_current(&mut self, told: &Told) -> Result<bool> {
+    fn is_current(&mut self, told: &ManifestState) -> Result<bool> {
         let metas = told.levels.iter().flatten();
         let is_gone = |log: &LogPart| !self.areas.contains(&Area::log(log.number));
         let spoiled = metas.clone().filter(|meta| meta.logs.iter().any(is_gone));
@@ -187,7 +187,7 @@ impl Repair<'_> {
     }
 
     /// The manifest's first edit; `logs` if the logs stay.
-    fn whole(&mut self, logs: Option<&Told>) -> Edit {
+    fn whole(&mut self, logs: Option<&ManifestState>) -> Edit {
         for number in std::mem::take(&mut self.spaces) {
             if !self.keyspaces.knows(number) {
                 self.problem(format!("the name of keyspace {number} is lost; it is \"lost-{number}\" now"));

@@ -5,7 +5,7 @@ use crate::journal::{LEVELS, TableMeta};
 use crate::key::Stamp;
 use crate::lsm::compaction::{Sweep, TableSink};
 use crate::lsm::merge::{Merge, Stream};
-use crate::lsm::recover::Told;
+use crate::lsm::recover::ManifestState;
 use crate::lsm::table::{Foot, Library, Lineage, Salvaged, Table, TableStream, foot_of, salvage};
 use crate::media::{Intent, NAMELESS, Parallelism, TableReader, ToldReader};
 use crate::repair::{known, replaced_for_good};
@@ -18,7 +18,7 @@ pub(super) const INTENT: Intent =
 
 impl Repair<'_> {
     /// Keeps tables where the manifest says, and writes those anew that are damaged.
-    pub(super) fn told_tables(&mut self, told: &Told) -> Result<()> {
+    pub(super) fn told_tables(&mut self, told: &ManifestState) -> Result<()> {
         for (level, metas) in told.levels.iter().enumerate() {
             for meta in metas {
                 match self.open(meta).and_then(|table| table.verify(|_| true)) {

@@ -17,7 +17,7 @@ impl Library {
             cache: Cache::new(0),
             policy: Default::default(),
             map_files: false,
-            graves: Default::default(),
+            obsolete: Default::default(),
             filters: Default::default(),
             warmed: Default::default(),
             kept_logs: Default::default(),

@@ -4,7 +4,7 @@
 //! 1. A table that is open checked out at its foot and root; everything else is checked when it is read. What is read
 //!    lies in the table, and is no larger than an object can be.
 //! 2. A table marked obsolete is erased when its last holder lets go of it, by whoever empties
-//!    [`crate::graves::Graves`].
+//!    [`crate::obsolete::Obsolete`].
 
 mod ahead;
 mod build;
@@ -48,7 +48,6 @@ pub(crate) use stream::{Reading, TableStream};
 pub(crate) use warm::Warmed;
 
 use crate::bytes::Fields;
-use crate::graves::Graves;
 use crate::journal::{LogPart, TableMeta};
 use crate::key::Stamp;
 use crate::lsm::cache::{Cache, Place};
@@ -57,6 +56,7 @@ use crate::lsm::compaction::Piece;
 use crate::lsm::kept_log::{KeptLog, KeptLogs};
 use crate::lsm::striped::Striped;
 use crate::media::{Media, TableReader, check_whole};
+use crate::obsolete::Obsolete;
 use crate::options::CachePolicy;
 use filter::FilterCounts;
 use foot::FOOT_BYTES;
@@ -74,7 +74,7 @@ pub(crate) struct Library {
     pub policy: CachePolicy,
     /// See [`crate::Options::map_files`].
     pub map_files: bool,
-    pub graves: Graves,
+    pub obsolete: Obsolete,
     pub filters: FilterCounts,
     pub warmed: Warmed,
     pub kept_logs: KeptLogs,
@@ -216,7 +216,7 @@ impl Table {
     /// Erases the table when nobody holds it any more.
     pub(crate) fn retire(&self) {
         self.obsolete.store(true, Relaxed);
-        self.library.graves.retire(self.meta.number);
+        self.library.obsolete.retire(self.meta.number);
     }
 
     /// A key at or behind the last of every run, in order.
@@ -373,7 +373,7 @@ impl Drop for Table {
                 self.cached.leave(&self.library.cache, self.meta.number);
             }
             self.logs.clear(); // those that no other table points into are buried first
-            self.library.graves.bury_table(self.meta.number);
+            self.library.obsolete.add_table(self.meta.number);
         }
     }
 }

@@ -22,8 +22,10 @@ use super::{
 use crate::journal::{Area, AreaKind};
 use area::{FileArea, KeptArea};
 use files::{CLONES, HostFiles, LOCK};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Avoided, Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Result};
 
@@ -61,6 +63,8 @@ pub struct Directory {
     ledger: Arc<Ledger>,
     options: DirectoryOptions,
     never_clones: Arc<AtomicBool>,
+    /// What of them memory has came from the device since this was opened.
+    read_areas: Mutex<BTreeSet<String>>,
 }
 
 impl Directory {
@@ -81,7 +85,8 @@ impl Directory {
 
     /// A store in anything that can do what a directory can.
     pub fn on(files: Arc<dyn Files>, options: DirectoryOptions) -> Arc<Directory> {
-        Arc::new(Directory { files, ledger: Arc::default(), options, never_clones: Arc::default() })
+        let (ledger, never_clones, read_areas) = Default::default();
+        Arc::new(Directory { files, ledger, options, never_clones, read_areas })
     }
 
     /// True for the names of files that a store makes in its directory.
@@ -256,7 +261,9 @@ impl Media for Directory {
     fn read_area(&self, area: Area) -> Result<Vec<u8>> {
         let name = area_name(area);
         let file = self.files.open(&name)?;
-        file.forget_read();
+        if self.read_areas.lock().insert(name.clone()) {
+            file.forget_read();
+        }
         let mut len = file.len()?;
         if len > AREA_BYTES_MAX {
             return Err(Error::corrupt(format!("{name} has {len} bytes, more than any log or manifest")));

@@ -32,7 +32,7 @@ impl Inner {
         // To collect brings any superblock, perhaps not a wide one.
         let mut tries = if width > 0 { WIDE_TRIES } else { u32::MAX };
         loop {
-            if let Some(home) = self.pool.take(&self.road, &*self.env, class, (supply, width))? {
+            if let Some(home) = self.pool.take(&self.submitter, &*self.env, class, (supply, width))? {
                 return Ok(home);
             }
             if supply == Supply::Collection || tries == 0 || !self.collect(class, width)? {
@@ -117,7 +117,7 @@ impl Inner {
         let geometry = self.flash.geometry();
         let plan = Plan::new(extents.iter().flat_map(|e| e.home.pages(geometry, e.offset(), e.bytes())));
         let mut read = vec![0; extents.iter().map(Extent::bytes).sum::<u64>() as usize];
-        plan.assemble(self.road.submit(class, plan.ops()).wait(&*self.env), &mut read)?;
+        plan.assemble(self.submitter.submit(class, plan.ops()).wait(&*self.env), &mut read)?;
         Ok(read)
     }
 

@@ -13,6 +13,7 @@ mod cover;
 mod dies;
 mod layout;
 mod list;
+mod nvram;
 mod places;
 mod plan;
 mod pool;
@@ -22,7 +23,6 @@ mod rebuild;
 mod stripe;
 mod superblock;
 mod write;
-mod zone;
 
 pub(crate) use list::fuzzed;
 pub use pool::Relinking;
@@ -32,8 +32,9 @@ use super::{AreaWriter, Intent, Media, MediaShape, NAMELESS, Placement, Sharing,
 use crate::journal::{Area, AreaKind};
 use book::Book;
 use list::LIST;
+use nvram::NvramAreas;
 use pool::Pool;
-use queue::Road;
+use queue::Submitter;
 use read::FlashReader;
 use std::sync::Arc;
 use superblock::{DIES_MAX, UNIT_BYTES};
@@ -44,7 +45,6 @@ use vellum_base::{
     LedgerSnapshot, Nanos, Nvram, Result,
 };
 use write::FlashWriter;
-use zone::Zone;
 
 /// Logs that fit the NVRAM at a time: the one being written, those of memtables on their way to tables, and those of
 /// one that just arrived there.
@@ -80,10 +80,10 @@ pub struct FlashMedia {
 pub(crate) struct Inner {
     flash: Arc<dyn Flash>,
     env: Arc<dyn Env>,
-    zone: Zone,
+    areas: NvramAreas,
     ledger: Ledger,
     pool: Arc<Pool>,
-    road: Road,
+    submitter: Submitter,
     /// Held while superblocks are collected.
     collecting: Mutex<()>,
     counts: Counts,
@@ -100,7 +100,7 @@ impl FlashMedia {
     /// Prepares flash for a new store. What was on it is given up.
     pub fn format(flash: &dyn Flash) -> Result<()> {
         check_shape(flash)?;
-        Zone::format(nvram(flash)?, LOGS, flash.geometry().blocks_per_die as usize)?;
+        NvramAreas::format(nvram(flash)?, LOGS, flash.geometry().blocks_per_die as usize)?;
         flash.sync()?;
         for block in (0..flash.geometry().blocks()).map(BlockAddr) {
             let report = flash.report(block);
@@ -138,11 +138,11 @@ impl FlashMedia {
         schedule: Option<Schedule>,
     ) -> Result<Arc<FlashMedia>> {
         check_shape(&*flash)?;
-        let zone = Zone::open(nvram(&*flash)?)?;
+        let areas = NvramAreas::open(nvram(&*flash)?)?;
         let pool = Arc::new(Pool::open(flash.clone())?);
-        let road = Road::new(flash.clone(), env.clone(), schedule);
+        let submitter = Submitter::new(flash.clone(), env.clone(), schedule);
         let (ledger, collecting, counts) = (Ledger::default(), Mutex::new(()), Counts::default());
-        let inner = Inner { flash, env, zone, ledger, pool, road, collecting, counts };
+        let inner = Inner { flash, env, areas, ledger, pool, submitter, collecting, counts };
         Ok(Arc::new(FlashMedia { inner: Arc::new(inner) }))
     }
 
@@ -192,7 +192,7 @@ impl Inner {
     /// Changes the book, and erases what nobody needs any more.
     fn with_book<T>(&self, change: impl FnOnce(&mut Book) -> T) -> Result<T> {
         let done = self.pool.with_book(change);
-        self.pool.erase_unneeded(&self.road).map(|()| done)
+        self.pool.erase_unneeded(&self.submitter).map(|()| done)
     }
 
     /// A lack of room would be read as: nothing has changed.
@@ -210,10 +210,10 @@ impl Inner {
 
 impl Media for FlashMedia {
     fn shape(&self) -> MediaShape {
-        let layout = self.inner.zone.layout();
+        let layout = self.inner.areas.layout();
         MediaShape {
             table_bytes: table_bytes(self.inner.flash.geometry()),
-            unit_bytes: if self.inner.zone.relinks() { UNIT_BYTES } else { super::UNIT_BYTES },
+            unit_bytes: if self.inner.areas.relinks() { UNIT_BYTES } else { super::UNIT_BYTES },
             log_bytes: layout.capacity(AreaKind::Log) as u64,
             logs_max: layout.logs,
             manifest_bytes: layout.capacity(AreaKind::Manifest) as u64,
@@ -241,7 +241,7 @@ impl Media for FlashMedia {
 
     fn erase_table(&self, number: u64) -> Result<()> {
         self.inner.pool.forget(number);
-        self.inner.pool.erase_unneeded(&self.inner.road)
+        self.inner.pool.erase_unneeded(&self.inner.submitter)
     }
 
     fn tables(&self) -> Result<Vec<u64>> {
@@ -249,7 +249,7 @@ impl Media for FlashMedia {
     }
 
     fn sharing(&self, _unit_bytes: u64) -> Result<Sharing> {
-        match self.inner.zone.relinks() {
+        match self.inner.areas.relinks() {
             true => self.inner.pool.will_relink(),
             false => return Ok(Sharing::None),
         }
@@ -280,12 +280,12 @@ impl Media for FlashMedia {
     }
 
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
-        let start = self.inner.zone.create(self.inner.nvram()?, area)?;
+        let start = self.inner.areas.create(self.inner.nvram()?, area)?;
         Ok(Arc::new(NvramArea { inner: self.inner.clone(), start, kind: area.kind }))
     }
 
     fn read_area(&self, area: Area) -> Result<Vec<u8>> {
-        self.inner.zone.read(self.inner.nvram()?, area)
+        self.inner.areas.read(self.inner.nvram()?, area)
     }
 
     fn sync_area(&self, _area: Area) -> Result<()> {
@@ -293,11 +293,11 @@ impl Media for FlashMedia {
     }
 
     fn trim_area(&self, area: Area, bytes: u64) -> Result<()> {
-        self.inner.zone.trim(self.inner.nvram()?, area, bytes)
+        self.inner.areas.trim(self.inner.nvram()?, area, bytes)
     }
 
     fn remove_area(&self, area: Area) -> Result<()> {
-        self.inner.zone.remove(self.inner.nvram()?, area)
+        self.inner.areas.remove(self.inner.nvram()?, area)
     }
 
     fn sync_removals(&self) -> Result<()> {
@@ -305,15 +305,15 @@ impl Media for FlashMedia {
     }
 
     fn areas(&self) -> Result<Vec<Area>> {
-        Ok(self.inner.zone.areas())
+        Ok(self.inner.areas.areas())
     }
 
     fn current(&self) -> Result<Option<Vec<u8>>> {
-        self.inner.zone.current(self.inner.nvram()?)
+        self.inner.areas.current(self.inner.nvram()?)
     }
 
     fn set_current(&self, bytes: &[u8]) -> Result<()> {
-        self.inner.zone.set_current(self.inner.nvram()?, bytes)?;
+        self.inner.areas.set_current(self.inner.nvram()?, bytes)?;
         self.inner.sync()
     }
 
@@ -330,7 +330,7 @@ struct NvramArea {
 
 impl AreaWriter for NvramArea {
     fn append(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let capacity = self.inner.zone.layout().capacity(self.kind);
+        let capacity = self.inner.areas.layout().capacity(self.kind);
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         if offset.checked_add(bytes.len()).is_none_or(|end| end > capacity) {
             return Err(Error::new(Kind::NoSpace, "the NVRAM's slot is full"));

@@ -15,7 +15,7 @@ use super::book::Book;
 use super::dies::{data_units, fill_units, good_dies, wear, width};
 use super::layout::Handle;
 use super::list::Run;
-use super::queue::{Op, Outcome, Road};
+use super::queue::{Op, Outcome, Submitter};
 use super::rebuild::{Rebuilt, rebuild};
 use super::stripe::Supply;
 use super::superblock::{Found, Home, UNIT_BYTES, look};
@@ -324,17 +324,17 @@ impl Pool {
     /// be written. `None` if none is free.
     pub(super) fn take(
         &self,
-        road: &Road,
+        submitter: &Submitter,
         env: &dyn Env,
         class: IoClass,
         (supply, width): (Supply, usize),
     ) -> Result<Option<Arc<Home>>> {
         loop {
             let Some(index) = self.pop(supply, width)? else { return Ok(None) };
-            road.set_scarce(self.is_scarce());
+            submitter.set_scarce(self.is_scarce());
             let erases = self.erases(index);
             if !erases.is_empty() {
-                check(&road.submit(class, erases).wait(env))?;
+                check(&submitter.submit(class, erases).wait(env))?;
             }
             if let Some(home) = self.begin(index, supply, width) {
                 return Ok(Some(home));
@@ -393,13 +393,13 @@ impl Pool {
     }
 
     /// Erases what nobody needs any more, and makes it free. With queues that happens later.
-    pub(super) fn erase_unneeded(self: &Arc<Pool>, road: &Road) -> Result<()> {
+    pub(super) fn erase_unneeded(self: &Arc<Pool>, submitter: &Submitter) -> Result<()> {
         let indices = std::mem::take(&mut self.state.lock().to_erase);
-        indices.into_iter().try_for_each(|index| self.erase(road, index))
+        indices.into_iter().try_for_each(|index| self.erase(submitter, index))
     }
 
-    fn erase(self: &Arc<Pool>, road: &Road, index: u32) -> Result<()> {
-        let (pool, scarce, failure) = (self.clone(), road.scarce(), Arc::new(Mutex::new(None)));
+    fn erase(self: &Arc<Pool>, submitter: &Submitter, index: u32) -> Result<()> {
+        let (pool, scarce, failure) = (self.clone(), submitter.scarce(), Arc::new(Mutex::new(None)));
         let noted = failure.clone();
         let then = move |outcome: &Outcome| {
             let result = check(outcome);
@@ -414,7 +414,7 @@ impl Pool {
             pool.freed.notify_all();
             *noted.lock() = result.err();
         };
-        road.submit_then(IoClass::Background, self.erases(index), Box::new(then));
+        submitter.submit_then(IoClass::Background, self.erases(index), Box::new(then));
         failure.lock().take().map_or(Ok(()), Err)
     }
 

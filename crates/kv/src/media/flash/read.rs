@@ -37,8 +37,8 @@ impl TableReader for FlashReader {
         let reading = self.table.read();
         let plan = self.plan(&reading.0, offset, out.len())?;
         match plan.single() {
-            Some((page, offset)) => Ok(self.inner.road.read(class, page, offset, out)?),
-            None => Ok(plan.assemble(self.inner.road.submit(class, plan.ops()).wait_for_answer(), out)?),
+            Some((page, offset)) => Ok(self.inner.submitter.read(class, page, offset, out)?),
+            None => Ok(plan.assemble(self.inner.submitter.submit(class, plan.ops()).wait_for_answer(), out)?),
         }
     }
 
@@ -47,7 +47,7 @@ impl TableReader for FlashReader {
         let plan = self.plan(&reading.0, offset, bytes)?;
         // Whoever asked may wait long before it looks at the answer, and collection must not wait for that.
         let answered = Box::new(move |_: &_| drop(reading));
-        let pending = self.inner.road.submit_and(class, plan.ops(), answered);
+        let pending = self.inner.submitter.submit_and(class, plan.ops(), answered);
         let env = self.inner.env.clone();
         Ok(Asked::Coming(Box::new(move || {
             let mut out = vec![0; bytes];

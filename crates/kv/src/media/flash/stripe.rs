@@ -186,9 +186,9 @@ impl Stripe {
 
     /// Hands pages to the flash; with half the parallelism those of one half of the channels follow those of the other.
     fn submit(&self, ops: Vec<Op>) -> Pending {
-        let road = &self.inner.road;
+        let submitter = &self.inner.submitter;
         if self.intent.parallelism == Parallelism::Full {
-            return road.submit(self.intent.class, ops);
+            return submitter.submit(self.intent.class, ops);
         }
         let geometry = *self.inner.flash.geometry();
         let channel = |op: &Op| match op {
@@ -197,7 +197,7 @@ impl Stripe {
         };
         let (first, second): (Vec<Op>, Vec<Op>) =
             ops.into_iter().partition(|op| channel(op) < geometry.channels / 2);
-        road.submit_in_turn(self.intent.class, first, second)
+        submitter.submit_in_turn(self.intent.class, first, second)
     }
 
     /// Waits for programs, of which so many are tags, and books them.

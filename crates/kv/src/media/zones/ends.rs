@@ -9,17 +9,14 @@ use vellum_base::{Kind, Result};
 const READ_BYTES: u64 = 1 << 20;
 
 impl Inner {
-    /// True if a table was finished in this zone, as an end says that is still there.
-    pub(super) fn was_finished_in(&self, zone: u32, table: u64) -> Result<bool> {
-        let mut is_found = false;
-        self.each_end(zone, |end| match end.table == table {
-            true => {
-                is_found = true;
-                ControlFlow::Break(())
-            }
-            false => ControlFlow::Continue(()),
+    /// The first end in a zone.
+    pub(super) fn first_end(&self, zone: u32) -> Result<Option<TableEnd>> {
+        let mut first = None;
+        self.each_end(zone, |end| {
+            first = Some(end);
+            ControlFlow::Break(())
         })?;
-        Ok(is_found)
+        Ok(first)
     }
 
     /// Shows the ends of this store's tables that are where they say. Values may look like others.
@@ -40,6 +37,19 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// True if a unit behind the head cannot be read.
+    pub(super) fn has_unread(&self, zone: u32) -> Result<bool> {
+        let (unit, written) = (UNIT_BYTES as u64, self.zones.report(zone).written);
+        let mut piece = vec![0; READ_BYTES as usize];
+        for from in (unit..written).step_by(READ_BYTES as usize) {
+            let bytes = READ_BYTES.min(written - from) as usize;
+            if !self.is_read(zone, from, &mut piece[..bytes])? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// So many bytes of the zone, whole units; zeros for those that cannot be read.

@@ -72,7 +72,8 @@ struct Inner {
 #[derive(Default)]
 struct Homes {
     tables: BTreeMap<u64, u32>,
-    /// Those whose head cannot be read. A table that counts and is in one is missed by its number before they go.
+    /// Those that hold something of which neither head nor end can be read, or that could not be reset. A table that
+    /// counts and is in one is missed by its number before they go.
     nameless: Vec<u32>,
     /// Longest free first, so that all wear alike.
     free: VecDeque<u32>,
@@ -80,6 +81,15 @@ struct Homes {
     written: u32,
     /// Zones that an earlier life wrote in part.
     left_open: Vec<u32>,
+}
+
+impl Homes {
+    /// Nobody writes to the zone any more: to the device it is as open as before.
+    fn note_open(&mut self, zone: u32, zones: &dyn Zones) {
+        if (1..zones.shape().zone_bytes).contains(&zones.report(zone).written) {
+            self.left_open.push(zone);
+        }
+    }
 }
 
 impl ZoneMedia {
@@ -146,8 +156,10 @@ impl ZoneMedia {
         let label = label_of(&*zones, id, &note.home.device)?;
         // What was reset at the end of the last life must not come back beside what is written in this one.
         zones.sync()?;
-        let homes = find_tables(&*zones, label)?;
-        Ok(Arc::new(ZoneMedia { inner: Arc::new(Inner { directory, zones, id, homes: Mutex::new(homes) }) }))
+        let homes = Mutex::new(find_tables(&*zones, label)?);
+        let inner = Arc::new(Inner { directory, zones, id, homes });
+        inner.name_by_ends()?;
+        Ok(Arc::new(ZoneMedia { inner }))
     }
 }
 
@@ -213,14 +225,20 @@ impl Inner {
         self.directory.ledger_shared()
     }
 
-    /// A free zone, blank, with the head of `table`.
+    /// A free zone, blank, with the head of `table`. One that takes no head is set aside while there are others.
     fn begin(&self, table: u64) -> Result<u32> {
-        let zone = self.take(table)?;
-        match self.write_head(zone, table) {
-            Ok(()) => Ok(zone),
-            Err(e) => {
-                self.give_up(table);
-                Err(e)
+        loop {
+            let zone = self.take(table)?;
+            let error = match self.write_head(zone, table) {
+                Ok(()) => return Ok(zone),
+                Err(error) => error,
+            };
+            self.set_aside(table);
+            let homes = &mut *self.homes.lock();
+            homes.written -= 1;
+            homes.note_open(zone, &*self.zones);
+            if error.kind() != Kind::Io || homes.free.is_empty() {
+                return Err(error);
             }
         }
     }
@@ -261,14 +279,16 @@ impl Inner {
         self.homes.lock().written -= 1;
     }
 
+    fn set_aside(&self, table: u64) {
+        let homes = &mut *self.homes.lock();
+        homes.nameless.extend(homes.tables.remove(&table));
+    }
+
     fn free_as_it_is(&self, table: u64) {
         let homes = &mut *self.homes.lock();
         let Some(zone) = homes.tables.remove(&table) else { return };
         homes.free.push_back(zone);
-        // To the device it is as open as before.
-        if (1..self.zones.shape().zone_bytes).contains(&self.zones.report(zone).written) {
-            homes.left_open.push(zone);
-        }
+        homes.note_open(zone, &*self.zones);
     }
 
     fn write_head(&self, zone: u32, table: u64) -> Result<()> {
@@ -297,24 +317,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Where a table is; though its head cannot be read, its end may say so.
-    fn home_of(&self, table: u64) -> Result<Option<u32>> {
-        let (home, nameless) = {
-            let homes = self.homes.lock();
-            (homes.tables.get(&table).copied(), homes.nameless.clone())
-        };
-        if home.is_some() || table == NAMELESS {
-            return Ok(home);
-        }
+    /// Tables whose head cannot be read are found by their end: the first in a zone is of the table that was finished
+    /// there last.
+    fn name_by_ends(&self) -> Result<()> {
+        let nameless = std::mem::take(&mut self.homes.lock().nameless);
         for zone in nameless {
-            if self.was_finished_in(zone, table)? {
-                let homes = &mut *self.homes.lock();
-                homes.nameless.retain(|other| *other != zone);
-                homes.tables.insert(table, zone);
-                return Ok(Some(zone));
+            let end = self.first_end(zone)?;
+            let homes = &mut *self.homes.lock();
+            match end.filter(|end| !homes.tables.contains_key(&end.table)) {
+                Some(end) => drop(homes.tables.insert(end.table, zone)),
+                None => homes.nameless.push(zone),
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     fn erase(&self, table: u64) -> Result<()> {
@@ -361,7 +376,8 @@ impl Media for ZoneMedia {
     }
 
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
-        let zone = self.inner.home_of(number)?.ok_or_else(|| match number {
+        let zone = self.inner.homes.lock().tables.get(&number).copied();
+        let zone = zone.ok_or_else(|| match number {
             NAMELESS => Error::corrupt("zones hold what may have been any table"),
             _ => Error::corrupt(format!("table {number} is missing")),
         })?;
@@ -371,7 +387,14 @@ impl Media for ZoneMedia {
     fn erase_table(&self, number: u64) -> Result<()> {
         match number {
             NAMELESS => self.inner.erase_nameless(),
-            _ => self.inner.erase(number),
+            _ => match self.inner.erase(number) {
+                // Nobody needs it: it stays as it is until the next opening.
+                Err(e) if e.kind() == Kind::Io => {
+                    self.inner.set_aside(number);
+                    Ok(())
+                }
+                erased => erased,
+            },
         }
     }
 

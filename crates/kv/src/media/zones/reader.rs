@@ -21,7 +21,8 @@ impl ZoneReader {
     }
 
     /// Where its own end says, wherever that is: before it is nothing but the table. If there are ends of others
-    /// alone, they are what an older table left behind one that was never finished.
+    /// alone, they are what an older table left behind one that was never finished; unless a unit before them cannot be
+    /// read, which may be its end.
     fn find_end(&self) -> Result<u64> {
         let unit = UNIT_BYTES as u64;
         let most = self.inner.zones.report(self.zone).written.saturating_sub(unit);
@@ -34,7 +35,8 @@ impl ZoneReader {
             found = if end.table == self.table { end.bytes } else { 0 };
             if end.table == self.table { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        Ok(found)
+        let is_unsure = found == 0 && self.inner.has_unread(self.zone)?;
+        Ok(if is_unsure { most } else { found })
     }
 }
 

@@ -26,8 +26,8 @@ fn a_superblock_as_wide_as_none_is_not_searched_for_among_those_that_are() {
     }
     let flash: Arc<dyn Flash> = Arc::new(flash);
     let (pool, env) = (Pool::open(flash.clone()).unwrap(), RealEnv::new());
-    let road = Road::new(flash, env.clone(), None);
-    let take = |supply, width| pool.take(&road, &*env, IoClass::Background, (supply, width)).unwrap();
+    let submitter = Submitter::new(flash, env.clone(), None);
+    let take = |supply, width| pool.take(&submitter, &*env, IoClass::Background, (supply, width)).unwrap();
     let whole = take(Supply::Tables, 16).unwrap();
     assert_eq!((whole.index, pool.erased()), (0, 7));
     for supply in [Supply::Tables, Supply::Collection] {
@@ -41,8 +41,8 @@ fn a_superblock_as_wide_as_none_is_not_searched_for_among_those_that_are() {
 fn what_leaves_the_book_is_being_erased_in_the_same_moment() {
     let flash: Arc<dyn Flash> = Arc::new(Nand::ram(geometry(2), NandParams::default()).unwrap());
     let (pool, env) = (Pool::open(flash.clone()).unwrap(), RealEnv::new());
-    let road = Road::new(flash, env.clone(), None);
-    let home = pool.take(&road, &*env, IoClass::Background, (Supply::Tables, 0)).unwrap().unwrap();
+    let submitter = Submitter::new(flash, env.clone(), None);
+    let home = pool.take(&submitter, &*env, IoClass::Background, (Supply::Tables, 0)).unwrap().unwrap();
     assert_eq!((pool.erased(), pool.problems()), (7, Vec::new()));
     // Whoever looks now, before it is erased, finds it where it is.
     pool.with_book(|book| book.give_up(home.index));

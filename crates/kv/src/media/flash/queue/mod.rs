@@ -79,7 +79,7 @@ struct Progress {
 pub(super) type Then = Box<dyn FnOnce(&Outcome) + Send>;
 
 /// The way to the flash.
-pub(super) struct Road {
+pub(super) struct Submitter {
     shared: Arc<Shared>,
     tasks: Mutex<Vec<Task>>,
 }
@@ -112,9 +112,9 @@ struct Request {
     at: usize,
 }
 
-impl Road {
+impl Submitter {
     /// Without a schedule there are no queues.
-    pub(super) fn new(flash: Arc<dyn Flash>, env: Arc<dyn Env>, schedule: Option<Schedule>) -> Road {
+    pub(super) fn new(flash: Arc<dyn Flash>, env: Arc<dyn Env>, schedule: Option<Schedule>) -> Submitter {
         let count = schedule.map_or(0, |_| flash.geometry().channels);
         let channel = |_| Channel {
             state: Mutex::new(ChannelState { line: Line::new(schedule.unwrap_or_default()), busy: false }),
@@ -128,7 +128,7 @@ impl Road {
             shared.env.clone().spawn("kv-channel", Box::new(move || task_shared.serve(channel)))
         };
         let tasks = Mutex::new((0..shared.channels.len()).map(serve).collect());
-        Road { shared, tasks }
+        Submitter { shared, tasks }
     }
 
     /// Few superblocks are free, or enough.
@@ -136,7 +136,7 @@ impl Road {
         self.shared.scarce.store(scarce, Relaxed);
     }
 
-    /// What [`Road::set_scarce`] sets.
+    /// What [`Submitter::set_scarce`] sets.
     pub(super) fn scarce(&self) -> Arc<AtomicBool> {
         self.shared.scarce.clone()
     }
@@ -217,7 +217,7 @@ impl Road {
     }
 }
 
-impl Drop for Road {
+impl Drop for Submitter {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Relaxed);
         for channel in &self.shared.channels {

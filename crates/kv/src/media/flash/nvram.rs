@@ -132,14 +132,14 @@ impl Layout {
 }
 
 /// See the module.
-pub(crate) struct Zone {
+pub(crate) struct NvramAreas {
     layout: Layout,
     slots: Mutex<Vec<Option<Area>>>,
     /// Turn of the newest CURRENT, and where it is.
     turn: Mutex<(u64, usize)>,
 }
 
-impl Zone {
+impl NvramAreas {
     /// Empties the NVRAM for a new store, all of it: the numbers of areas begin anew, and records of the store before
     /// would check out in a log that has the number of theirs.
     pub(crate) fn format(nvram: &dyn Nvram, logs: usize, tables: usize) -> Result<()> {
@@ -148,7 +148,7 @@ impl Zone {
         Ok(nvram.write_apart(0, &layout.encode())?)
     }
 
-    pub(crate) fn open(nvram: &dyn Nvram) -> Result<Zone> {
+    pub(crate) fn open(nvram: &dyn Nvram) -> Result<NvramAreas> {
         let mut head = [0; 32];
         nvram.read(0, &mut head)?;
         let layout = Layout::decode(&head, nvram.bytes())?;
@@ -159,13 +159,13 @@ impl Zone {
                 Ok(slot_area(&head))
             })
             .collect::<Result<_>>()?;
-        let zone = Zone { layout, slots: Mutex::new(slots), turn: Mutex::new((0, 1)) };
+        let areas = NvramAreas { layout, slots: Mutex::new(slots), turn: Mutex::new((0, 1)) };
         let newest =
-            zone.copies(nvram)?.into_iter().enumerate().filter_map(|(at, copy)| Some((copy?.0, at))).max();
+            areas.copies(nvram)?.into_iter().enumerate().filter_map(|(at, copy)| Some((copy?.0, at))).max();
         if let Some(newest) = newest {
-            *zone.turn.lock() = newest;
+            *areas.turn.lock() = newest;
         }
-        Ok(zone)
+        Ok(areas)
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -326,16 +326,16 @@ mod tests {
         };
         let nand = Nand::ram(geometry, NandParams { nvram_bytes: 1 << 20, ..NandParams::default() }).unwrap();
         let nvram = nand.nvram().unwrap();
-        Zone::format(nvram, LOGS_MIN, 4).unwrap();
+        NvramAreas::format(nvram, LOGS_MIN, 4).unwrap();
         let mut copy = [0; 8 + 9 + CURRENT_BYTES_MAX];
         copy[..4].copy_from_slice(b"VKCC");
         copy[8..16].fill(0xFF);
         let crc = vellum_codes::crc32c(&copy[8..]);
         copy[4..8].copy_from_slice(&crc.to_le_bytes());
         nvram.write_apart(CURRENT_AT[0], &copy).unwrap();
-        let zone = Zone::open(nvram).unwrap();
-        assert_eq!(zone.current(nvram).unwrap(), None);
-        zone.set_current(nvram, b"7").unwrap();
-        assert_eq!(Zone::open(nvram).unwrap().current(nvram).unwrap().as_deref(), Some(&b"7"[..]));
+        let areas = NvramAreas::open(nvram).unwrap();
+        assert_eq!(areas.current(nvram).unwrap(), None);
+        areas.set_current(nvram, b"7").unwrap();
+        assert_eq!(NvramAreas::open(nvram).unwrap().current(nvram).unwrap().as_deref(), Some(&b"7"[..]));
     }
 }

@@ -14,26 +14,26 @@ use vellum_base::{Kind, Result};
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Graves {
+pub(crate) struct Obsolete {
     tables: Mutex<Vec<u64>>,
     logs: Mutex<Vec<u64>>,
     /// Who has it erases.
-    digging: Mutex<()>,
+    turn: Mutex<()>,
     /// How often that was done.
-    dug: AtomicU64,
+    rounds: AtomicU64,
     /// Tables that were said to be replaced and are not erased yet.
     retired: Mutex<BTreeSet<u64>>,
 }
 
-impl Graves {
+impl Obsolete {
     /// Removes and erases what is there, once nobody else is at it.
-    pub(crate) fn bury(&self, media: &dyn Media) -> Result<()> {
-        self.dig(|log| media.remove_area(Area::log(log)), |table| media.erase_table(table))
+    pub(crate) fn erase(&self, media: &dyn Media) -> Result<()> {
+        self.erase_all(|log| media.remove_area(Area::log(log)), |table| media.erase_table(table))
     }
 
-    fn dig(&self, remove: impl Fn(u64) -> Result<()>, erase: impl Fn(u64) -> Result<()>) -> Result<()> {
-        let _digging = self.digging.lock();
-        // The tables first: what the last of them pointed into was buried before it.
+    fn erase_all(&self, remove: impl Fn(u64) -> Result<()>, erase: impl Fn(u64) -> Result<()>) -> Result<()> {
+        let _erasing = self.turn.lock();
+        // The tables first: what the last of them pointed into was added before it.
         let mut tables = std::mem::take(&mut *self.tables.lock());
         let mut logs = std::mem::take(&mut *self.logs.lock());
         let removed = empty(&mut logs, remove);
@@ -46,20 +46,21 @@ impl Graves {
         });
         self.tables.lock().append(&mut tables);
         self.logs.lock().append(&mut logs);
-        self.dug.fetch_add(1, Relaxed);
+        self.rounds.fetch_add(1, Relaxed);
         erased
     }
 
     /// Does what takes room; once more if there was none, and something waits to be erased: whoever reads from tables
     /// that were replaced may be the last to let go of them when no task has work to do.
     pub(crate) fn with_room<T>(&self, media: &dyn Media, mut act: impl FnMut() -> Result<T>) -> Result<T> {
-        let dug = self.dug.load(Relaxed);
+        let rounds = self.rounds.load(Relaxed);
         match act() {
             // Others may have erased something since there was no room.
             Err(error)
-                if error.kind() == Kind::NoSpace && (!self.is_empty() || self.dug.load(Relaxed) != dug) =>
+                if error.kind() == Kind::NoSpace
+                    && (!self.is_empty() || self.rounds.load(Relaxed) != rounds) =>
             {
-                self.bury(media).and_then(|()| act())
+                self.erase(media).and_then(|()| act())
             }
             result => result,
         }
@@ -67,8 +68,8 @@ impl Graves {
 
     /// True if nothing is to be erased, nor being erased.
     pub(crate) fn is_empty(&self) -> bool {
-        let digging = self.digging.try_lock();
-        digging.is_some() && self.tables.lock().is_empty() && self.logs.lock().is_empty()
+        let turn = self.turn.try_lock();
+        turn.is_some() && self.tables.lock().is_empty() && self.logs.lock().is_empty()
     }
 
     /// True if somebody reads from a table that was replaced, where all others are erased.
@@ -85,12 +86,12 @@ impl Graves {
     pub(crate) fn retire(&self, table: u64) {
         self.retired.lock().insert(table);
     }
-    /// A table that was replaced has no holder any more. The logs that it pointed into were buried before it.
-    pub(crate) fn bury_table(&self, table: u64) {
+    /// A table that was replaced has no holder any more. The logs that it pointed into were added before it.
+    pub(crate) fn add_table(&self, table: u64) {
         self.tables.lock().push(table);
     }
     /// The same of a log.
-    pub(crate) fn bury_log(&self, log: u64) {
+    pub(crate) fn add_log(&self, log: u64) {
         self.logs.lock().push(log);
     }
 }
@@ -111,37 +112,37 @@ mod tests {
 
     #[test]
     fn what_is_being_erased_is_room_to_wait_for() {
-        let graves = Graves::default();
-        graves.retire(7);
-        graves.bury_log(3);
-        graves.bury_table(7);
+        let obsolete = Obsolete::default();
+        obsolete.retire(7);
+        obsolete.add_log(3);
+        obsolete.add_table(7);
         let no = |_| Err(Error::new(Kind::Io, "no"));
-        assert!(graves.dig(no, |_| unreachable!("its log is there")).is_err());
-        assert!(graves.dig(|_| Ok(()), no).is_err() && !graves.is_empty(), "it is there still");
+        assert!(obsolete.erase_all(no, |_| unreachable!("its log is there")).is_err());
+        assert!(obsolete.erase_all(|_| Ok(()), no).is_err() && !obsolete.is_empty(), "it is there still");
         let erase = |table| {
-            assert!(table == 7 && graves.is_any_held());
-            assert!(!graves.is_empty(), "it is not erased yet");
+            assert!(table == 7 && obsolete.is_any_held());
+            assert!(!obsolete.is_empty(), "it is not erased yet");
             Ok(())
         };
-        graves.dig(|_| unreachable!("it was removed"), erase).unwrap();
-        assert!(graves.is_empty() && !graves.is_any_held());
+        obsolete.erase_all(|_| unreachable!("it was removed"), erase).unwrap();
+        assert!(obsolete.is_empty() && !obsolete.is_any_held());
     }
 
     #[test]
     fn what_another_won_back_meanwhile_is_room() {
-        let (graves, dir) = (Graves::default(), tempfile::tempdir().unwrap());
+        let (obsolete, dir) = (Obsolete::default(), tempfile::tempdir().unwrap());
         let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
         let mut tries = 0;
         let mut act = |wins_room: bool| {
             tries += 1;
             if tries == 1 && wins_room {
-                graves.bury_table(7);
-                graves.dig(|_| Ok(()), |_| Ok(()))?;
+                obsolete.add_table(7);
+                obsolete.erase_all(|_| Ok(()), |_| Ok(()))?;
             }
             if tries == 2 { Ok(()) } else { Err(Error::new(Kind::NoSpace, "full")) }
         };
-        graves.with_room(&*media, || act(true)).unwrap();
-        assert!(graves.with_room(&*media, || act(false)).is_err());
+        obsolete.with_room(&*media, || act(true)).unwrap();
+        assert!(obsolete.with_room(&*media, || act(false)).is_err());
         assert_eq!(tries, 3, "nothing was erased: it is not tried again");
     }
 }
