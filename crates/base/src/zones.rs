@@ -53,8 +53,8 @@ pub struct ZonesShape {
 /// What is known of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneReport {
-    /// Bytes below the write pointer; after opening a device that keeps none, all of a zone that is not blank, or cannot
-    /// be read where it begins.
+    /// Bytes below the write pointer; after opening a device that keeps none, all of a zone that is not blank, or
+    /// cannot be read where it begins.
     pub written: u64,
     /// False if the device does not take writes to it any more.
     pub is_writable: bool,

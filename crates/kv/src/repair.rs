@@ -45,8 +45,8 @@ pub(crate) fn known<T>(read: Result<T>) -> Result<Result<T>> {
     }
 }
 
-/// CURRENT, or what is wrong with it; and the number of the manifest in force. If CURRENT does not say, it is the newest
-/// of those that can be `read`: one that was being written when its repair was cut short is none. If there are none of
+/// CURRENT, or what is wrong with it; and the number of the manifest in force. If CURRENT does not say, it is the
+/// newest of those that can be `read`: one that was being written when its repair was cut short is none. If there are none of
 /// these, the newest. Where CURRENT names one that cannot be read, and a newer one can, CURRENT is from before that: a
 /// manifest begins with all that the one before it said.
 pub(crate) fn manifest_in_force(
@@ -93,8 +93,8 @@ fn manifests(areas: &[Area]) -> impl Iterator<Item = Area> {
     areas.iter().copied().filter(|area| area.kind == AreaKind::Manifest)
 }
 
-/// Tables that were replaced for good: those that are known to be `gone`, and all that a table was made of, of which any
-/// is not there. Nothing of that is erased before a manifest is durable that names the table instead.
+/// Tables that were replaced for good: those that are known to be `gone`, and all that a table was made of, of which
+/// any is not there. Nothing of that is erased before a manifest is durable that names the table instead.
 pub(crate) fn replaced_for_good(
     gone: BTreeSet<u64>,
     made_of: &[&[u64]],

@@ -1,6 +1,6 @@
 //! What the parts of an open store share.
 //!
-//! Locks, in the order in which they are taken: `writer`, that of who erases (`Obsolete::erase_obsolete`), `manifest`, `state`.
+//! Locks, in the order in which they are taken: `writer`, that of who erases (`Obsolete::erase`), `manifest`, `state`.
 //! `snapshots` and `leveldb` are leaves: nothing else is taken while one of them is held. Background tasks never take
 //! `writer`, so a writer may wait for them with it.
 //!
