@@ -46,9 +46,9 @@ pub(crate) fn known<T>(read: Result<T>) -> Result<Result<T>> {
 }
 
 /// CURRENT, or what is wrong with it; and the number of the manifest in force. If CURRENT does not say, it is the
-/// newest of those that can be `read`: one that was being written when its repair was cut short is none. If there are none of
-/// these, the newest. Where CURRENT names one that cannot be read, and a newer one can, CURRENT is from before that: a
-/// manifest begins with all that the one before it said.
+/// newest of those that can be `read`: one that was being written when its repair was cut short is none. If there are
+/// none of these, the newest. Where CURRENT names one that cannot be read, and a newer one can, CURRENT is from before
+/// that: a manifest begins with all that the one before it said.
 pub(crate) fn manifest_in_force(
     media: &dyn Media,
     areas: &[Area],
