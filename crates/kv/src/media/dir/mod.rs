@@ -63,8 +63,28 @@ pub struct Directory {
     ledger: Arc<Ledger>,
     options: DirectoryOptions,
     never_clones: Arc<AtomicBool>,
-    /// What of them memory has came from the device since this was opened.
-    read_areas: Mutex<BTreeSet<String>>,
+    seen: Mutex<Seen>,
+}
+
+/// Areas of which it is known whether what memory has of them is the device's.
+#[derive(Default)]
+struct Seen {
+    /// They were there, and were read since this was opened.
+    read: BTreeSet<String>,
+    /// They were made since, and a sync of them may have failed.
+    made: BTreeSet<String>,
+}
+
+impl Seen {
+    /// True if what memory has of an area that is to be read may be what somebody failed to make safe.
+    fn is_doubtful(&mut self, name: &str) -> bool {
+        self.made.contains(name) || self.read.insert(name.into())
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.made.remove(name);
+        self.read.remove(name);
+    }
 }
 
 impl Directory {
@@ -85,8 +105,8 @@ impl Directory {
 
     /// A store in anything that can do what a directory can.
     pub fn on(files: Arc<dyn Files>, options: DirectoryOptions) -> Arc<Directory> {
-        let (ledger, never_clones, read_areas) = Default::default();
-        Arc::new(Directory { files, ledger, options, never_clones, read_areas })
+        let (ledger, never_clones, seen) = Default::default();
+        Arc::new(Directory { files, ledger, options, never_clones, seen })
     }
 
     /// True for the names of files that a store makes in its directory.
@@ -255,13 +275,14 @@ impl Media for Directory {
             AreaKind::Manifest => Cause::StoreMetadata,
         };
         let file = self.files.create(&area_name(area))?;
+        self.seen.lock().made.insert(area_name(area));
         Ok(Arc::new(FileArea::new(file, self.files.clone(), self.ledger.clone(), cause)))
     }
 
     fn read_area(&self, area: Area) -> Result<Vec<u8>> {
         let name = area_name(area);
         let file = self.files.open(&name)?;
-        if self.read_areas.lock().insert(name.clone()) {
+        if self.seen.lock().is_doubtful(&name) {
             file.forget_read();
         }
         let mut len = file.len()?;
@@ -289,6 +310,7 @@ impl Media for Directory {
     }
 
     fn remove_area(&self, area: Area) -> Result<()> {
+        self.seen.lock().forget(&area_name(area));
         self.files.remove(&area_name(area))
     }
 

@@ -9,14 +9,17 @@ use vellum_base::{Kind, Result};
 const READ_BYTES: u64 = 1 << 20;
 
 impl Inner {
-    /// The first end in a zone.
+    /// The first end in a zone, if all between it and the head can be read: else there may be one before it.
     pub(super) fn first_end(&self, zone: u32) -> Result<Option<TableEnd>> {
         let mut first = None;
         self.each_end(zone, |end| {
             first = Some(end);
             ControlFlow::Break(())
         })?;
-        Ok(first)
+        match first {
+            Some(end) if self.has_unread(zone, end.bytes)? => Ok(None),
+            first => Ok(first),
+        }
     }
 
     /// Shows the ends of this store's tables that are where they say. Values may look like others.
@@ -28,7 +31,8 @@ impl Inner {
         let unit = UNIT_BYTES as u64;
         let written = self.zones.report(zone).written;
         for from in (unit..written).step_by(READ_BYTES as usize) {
-            let piece = self.units(zone, from, READ_BYTES.min(written - from))?;
+            // What cannot be read at all is not tried to its end: each read may take seconds.
+            let Some(piece) = self.piece(zone, from, READ_BYTES.min(written - from))? else { return Ok(()) };
             for (bytes, unit) in (from - unit..).step_by(UNIT_BYTES).zip(piece.chunks(UNIT_BYTES)) {
                 let end = TableEnd::decode(unit).filter(|end| (end.id, end.bytes) == (self.id, bytes));
                 if end.is_some_and(|end| show(end).is_break()) {
@@ -39,31 +43,38 @@ impl Inner {
         Ok(())
     }
 
-    /// True if a unit behind the head cannot be read.
-    pub(super) fn has_unread(&self, zone: u32) -> Result<bool> {
-        let (unit, written) = (UNIT_BYTES as u64, self.zones.report(zone).written);
+    /// True if any of so many bytes behind the head cannot be read.
+    pub(super) fn has_unread(&self, zone: u32, bytes: u64) -> Result<bool> {
+        let unit = UNIT_BYTES as u64;
         let mut piece = vec![0; READ_BYTES as usize];
-        for from in (unit..written).step_by(READ_BYTES as usize) {
-            let bytes = READ_BYTES.min(written - from) as usize;
-            if !self.is_read(zone, from, &mut piece[..bytes])? {
+        for from in (unit..unit + bytes).step_by(READ_BYTES as usize) {
+            let length = READ_BYTES.min(unit + bytes - from) as usize;
+            if !self.is_read(zone, from, &mut piece[..length])? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// So many bytes of the zone, whole units; zeros for those that cannot be read.
-    pub(super) fn units(&self, zone: u32, from: u64, bytes: u64) -> Result<Vec<u8>> {
+    /// The first unit of a zone; zeros if it cannot be read.
+    pub(super) fn first_unit(&self, zone: u32) -> Result<Vec<u8>> {
+        Ok(self.piece(zone, 0, UNIT_BYTES as u64)?.unwrap_or_else(|| vec![0; UNIT_BYTES]))
+    }
+
+    /// So many bytes of the zone, whole units; zeros for those that cannot be read, `None` if none can.
+    fn piece(&self, zone: u32, from: u64, bytes: u64) -> Result<Option<Vec<u8>>> {
         let mut out = vec![0; bytes as usize];
         if self.is_read(zone, from, &mut out)? {
-            return Ok(out);
+            return Ok(Some(out));
         }
+        let mut is_any = false;
         for (at, unit) in (from..).step_by(UNIT_BYTES).zip(out.chunks_mut(UNIT_BYTES)) {
-            if !self.is_read(zone, at, unit)? {
-                unit.fill(0);
+            match self.is_read(zone, at, unit)? {
+                true => is_any = true,
+                false => unit.fill(0),
             }
         }
-        Ok(out)
+        Ok(is_any.then_some(out))
     }
 
     fn is_read(&self, zone: u32, from: u64, out: &mut [u8]) -> Result<bool> {

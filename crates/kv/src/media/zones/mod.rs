@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! 1. A zone, but for the label's, is exactly one of: free (to be reset before its next table, if it is not blank),
-//!    home of a table, finished or not, nameless (its head cannot be read: it may be home of any table), out of use
-//!    (the device takes no more writes to it).
+//!    home of a table, finished or not, nameless (neither head nor end can be read: it may be home of any table; or it
+//!    could not be reset), out of use (the device takes no more writes to it).
 //! 2. Nothing is written to a device before its label was compared with what the directory says.
 //! 3. What two tables share is the device's matter: either zone may be reset.
 //! 4. As many zones are written in part as the device allows, those included that an earlier life left so: where one
@@ -225,20 +225,25 @@ impl Inner {
         self.directory.ledger_shared()
     }
 
-    /// A free zone, blank, with the head of `table`. One that takes no head is set aside while there are others.
+    /// A free zone, blank, with the head of `table`. One that cannot be reset is set aside while there are others. One
+    /// that may have the head is not: with another zone for the table there would be two.
     fn begin(&self, table: u64) -> Result<u32> {
         loop {
             let zone = self.take(table)?;
-            let error = match self.write_head(zone, table) {
-                Ok(()) => return Ok(zone),
-                Err(error) => error,
-            };
-            self.set_aside(table);
-            let homes = &mut *self.homes.lock();
-            homes.written -= 1;
-            homes.note_open(zone, &*self.zones);
-            if error.kind() != Kind::Io || homes.free.is_empty() {
-                return Err(error);
+            match self.blank(zone) {
+                Err(error) if error.kind() == Kind::Io => {
+                    self.set_aside(table);
+                    let homes = &mut *self.homes.lock();
+                    homes.written -= 1;
+                    homes.note_open(zone, &*self.zones);
+                    if homes.free.is_empty() {
+                        return Err(error);
+                    }
+                }
+                blank => {
+                    let begun = blank.and_then(|()| self.write_head(zone, table));
+                    return begun.map(|()| zone).inspect_err(|_| self.give_up(table));
+                }
             }
         }
     }
@@ -260,10 +265,15 @@ impl Inner {
                 "{written} tables are being written, as many as the device has zones open"
             ));
         }
-        while homes.written as usize + homes.left_open.len() >= open_max {
+        let mut stuck = Vec::new();
+        while homes.written as usize + homes.left_open.len() + stuck.len() >= open_max {
             let Some(open) = homes.left_open.pop() else { break };
-            self.zones.finish(open)?;
+            match self.zones.finish(open) {
+                Err(e) if e.kind() == Kind::Io => stuck.push(open),
+                finished => finished?,
+            }
         }
+        homes.left_open.extend(stuck);
         homes.free.pop_front();
         homes.tables.insert(table, zone);
         homes.written += 1;
@@ -291,10 +301,11 @@ impl Inner {
         homes.note_open(zone, &*self.zones);
     }
 
+    fn blank(&self, zone: u32) -> Result<()> {
+        if self.zones.report(zone).written > 0 { self.zones.reset(zone) } else { Ok(()) }
+    }
+
     fn write_head(&self, zone: u32, table: u64) -> Result<()> {
-        if self.zones.report(zone).written > 0 {
-            self.zones.reset(zone)?;
-        }
         self.zones.write(zone, 0, &TableHead { id: self.id, table, marks_end: true }.encode())?;
         self.ledger().programmed(Cause::StoreMetadata, UNIT_BYTES as u64);
         Ok(())
@@ -318,7 +329,8 @@ impl Inner {
     }
 
     /// Tables whose head cannot be read are found by their end: the first in a zone is of the table that was finished
-    /// there last.
+    /// there last. If that was long ago, and another was begun since, it is found all the same, as one that was left
+    /// over: nobody counts on it.
     fn name_by_ends(&self) -> Result<()> {
         let nameless = std::mem::take(&mut self.homes.lock().nameless);
         for zone in nameless {

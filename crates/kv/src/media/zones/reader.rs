@@ -26,17 +26,21 @@ impl ZoneReader {
     fn find_end(&self) -> Result<u64> {
         let unit = UNIT_BYTES as u64;
         let most = self.inner.zones.report(self.zone).written.saturating_sub(unit);
-        let head = TableHead::decode(&self.inner.units(self.zone, 0, unit)?);
+        let head = TableHead::decode(&self.inner.first_unit(self.zone)?);
         if head.is_some_and(|head| !head.marks_end) {
             return Ok(most);
         }
-        let mut found = most;
+        let (mut own, mut first) = (None, None);
         self.inner.each_end(self.zone, |end| {
-            found = if end.table == self.table { end.bytes } else { 0 };
-            if end.table == self.table { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            first.get_or_insert(end.bytes);
+            own = (end.table == self.table).then_some(end.bytes);
+            if own.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        let is_unsure = found == 0 && self.inner.has_unread(self.zone)?;
-        Ok(if is_unsure { most } else { found })
+        match (own, first) {
+            (Some(bytes), _) => Ok(bytes),
+            (None, Some(bytes)) if !self.inner.has_unread(self.zone, bytes)? => Ok(0),
+            _ => Ok(most),
+        }
     }
 }
 

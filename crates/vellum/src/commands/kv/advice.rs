@@ -103,10 +103,12 @@ pub fn missing(path: &Path) -> Failure {
     if is_unfinished(path) {
         return unfinished(path);
     }
-    let what = match path.exists() {
-        false => "is not there",
-        true => "holds no key-value store",
-    };
+    let what =
+        match path.metadata().and_then(|_| if path.is_dir() { path.read_dir().map(drop) } else { Ok(()) }) {
+            Ok(()) => "holds no key-value store",
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => "is not there",
+            Err(e) => return Error::io(format!("open {}", path.display()), e).into(),
+        };
     let error = Error::new(Kind::Io, format!("{} {what}", path.display()));
     let next = format!("look at the path; `vellum kv open {}` makes a new store", path.display());
     Failure::with_next(error, next)

@@ -89,12 +89,20 @@ impl Form {
                     return self.read(record, notation);
                 }
                 match line.strip_prefix(b"del\t") {
+                    Some(key) if key.contains(&b'\t') => {
+                        Err(Error::invalid("del takes a key alone; a tab in a key is written \\t"))
+                    }
                     Some(key) => Ok(Line::Delete(notation.read(key)?)),
                     None => Err(Error::invalid("a line begins with put or del, and a tab")),
                 }
             }
             Form::Json => match json_line(line)? {
                 (Some("put"), object) => json_put(&object),
+                (Some("del"), object)
+                    if ["value", "value_hex"].iter().any(|name| object.contains_key(*name)) =>
+                {
+                    Err(Error::invalid("a delete has no value"))
+                }
                 (Some("del"), object) => Ok(Line::Delete(json_bytes("key", &object)?)),
                 _ => Err(Error::invalid("'kind' is put or del")),
             },
@@ -185,10 +193,11 @@ mod tests {
         assert_eq!(tsv("del\ta").unwrap(), Line::Delete(b"a".into()));
         let json = |line: &str| Form::Json.read_step(line.as_bytes(), Notation::Text);
         assert_eq!(json(r#"{"kind":"del","key_hex":"ff"}"#).unwrap(), Line::Delete(b"\xff".into()));
-        for line in ["", "put", "put\ta", "del", "delete\ta", "a\tb"] {
+        for line in ["", "put", "put\ta", "del", "del\ta\tb", "delete\ta", "a\tb"] {
             assert!(tsv(line).is_err(), "{line}");
         }
-        for line in ["", "[]", r#"{"key":"a"}"#, r#"{"kind":"del"}"#, r#"{"kind":1,"key":"a"}"#] {
+        let with_value = r#"{"kind":"del","key":"a","value":"b"}"#;
+        for line in ["", "[]", r#"{"key":"a"}"#, r#"{"kind":"del"}"#, r#"{"kind":1,"key":"a"}"#, with_value] {
             assert!(json(line).is_err(), "{line}");
         }
     }

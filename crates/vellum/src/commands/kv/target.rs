@@ -16,6 +16,8 @@ use vellum::media::FileDisk;
 /// Bytes of a zone, unless the device is small; and the least.
 const ZONE_BYTES: u64 = 64 << 20;
 const ZONE_BYTES_MIN: u64 = 256 << 10;
+/// Fewest zones of a device ([`vellum::kv::ZoneMedia`]).
+const ZONES_MIN: u64 = 8;
 /// The file that every store has.
 const CURRENT: &str = "CURRENT";
 /// How the names of manifests end.
@@ -79,7 +81,7 @@ pub struct Strict {
 /// Which keyspace.
 #[derive(clap::Args)]
 pub struct Space {
-    /// The keyspace; those that write make it if it is not there
+    /// The keyspace; what puts records makes it if it is not there
     #[arg(long, value_name = "NAME", default_value = "default")]
     keyspace: String,
 }
@@ -261,12 +263,8 @@ impl WriteTarget {
                 error.context(self.name()),
                 "open it without --device: it knows where its tables are to be",
             ),
-            Kind::Invalid if error.to_string().contains("zones") => {
-                let least = Size(zone_bytes_for(bytes));
-                Failure::with_next(
-                    error,
-                    format!("choose smaller zones (--zone {least}), or a larger device"),
-                )
+            Kind::Invalid if error.to_string().contains("zones of") => {
+                Failure::with_next(error, better_zones(bytes, zone_bytes))
             }
             _ => self.advise(error),
         })
@@ -444,6 +442,17 @@ impl Hex {
 fn zone_bytes_for(device_bytes: u64) -> u64 {
     let share = (device_bytes / 128).clamp(ZONE_BYTES_MIN, ZONE_BYTES);
     1 << share.ilog2()
+}
+
+/// What to do where zones of so many bytes are refused on a device.
+fn better_zones(device_bytes: u64, zone_bytes: u64) -> String {
+    let least = ZONES_MIN * ZONE_BYTES_MIN;
+    let most = (device_bytes / ZONES_MIN).checked_ilog2().map_or(0, |log| 1 << log);
+    match zone_bytes / ZONE_BYTES_MIN * ZONE_BYTES_MIN {
+        _ if device_bytes < least => format!("take a device of {} or more", Size(least)),
+        rounded if (ZONE_BYTES_MIN..=most).contains(&rounded) => format!("--zone {} would do", Size(rounded)),
+        _ => format!("choose other zones: {} to {}", Size(ZONE_BYTES_MIN), Size(most)),
+    }
 }
 
 /// How the name of one of a store's numbered files ends; none of another file.
