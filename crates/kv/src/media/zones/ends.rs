@@ -7,19 +7,18 @@ use vellum_base::{Kind, Result};
 
 /// Read at a time.
 const READ_BYTES: u64 = 1 << 20;
+/// So many pieces in a row of which nothing can be read are tried.
+const DEAD_MAX: u32 = 4;
 
 impl Inner {
-    /// The first end in a zone, if all between it and the head can be read: else there may be one before it.
+    /// The first end in a zone that can be read.
     pub(super) fn first_end(&self, zone: u32) -> Result<Option<TableEnd>> {
         let mut first = None;
         self.each_end(zone, |end| {
             first = Some(end);
             ControlFlow::Break(())
         })?;
-        match first {
-            Some(end) if self.has_unread(zone, end.bytes)? => Ok(None),
-            first => Ok(first),
-        }
+        Ok(first)
     }
 
     /// Shows the ends of this store's tables that are where they say. Values may look like others.
@@ -30,9 +29,14 @@ impl Inner {
     ) -> Result<()> {
         let unit = UNIT_BYTES as u64;
         let written = self.zones.report(zone).written;
+        let mut dead = 0;
         for from in (unit..written).step_by(READ_BYTES as usize) {
-            // What cannot be read at all is not tried to its end: each read may take seconds.
-            let Some(piece) = self.piece(zone, from, READ_BYTES.min(written - from))? else { return Ok(()) };
+            let Some(piece) = self.piece(zone, from, READ_BYTES.min(written - from))? else {
+                dead += 1;
+                // A zone of which nothing can be read is not tried to its end: each read may take seconds.
+                if dead == DEAD_MAX { return Ok(()) } else { continue }
+            };
+            dead = 0;
             for (bytes, unit) in (from - unit..).step_by(UNIT_BYTES).zip(piece.chunks(UNIT_BYTES)) {
                 let end = TableEnd::decode(unit).filter(|end| (end.id, end.bytes) == (self.id, bytes));
                 if end.is_some_and(|end| show(end).is_break()) {

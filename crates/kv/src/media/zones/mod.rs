@@ -2,13 +2,14 @@
 //!
 //! Invariants
 //! 1. A zone, but for the label's, is exactly one of: free (to be reset before its next table, if it is not blank),
-//!    home of a table, finished or not, nameless (neither head nor end can be read: it may be home of any table; or it
-//!    could not be reset), out of use (the device takes no more writes to it).
+//!    home of a table, finished or not, nameless (neither head nor end says what it holds: it may be home of any table;
+//!    or it could not be reset), out of use (the device takes no more writes to it).
 //! 2. Nothing is written to a device before its label was compared with what the directory says.
 //! 3. What two tables share is the device's matter: either zone may be reset.
 //! 4. As many zones are written in part as the device allows, those included that an earlier life left so: where one
 //!    more is needed, one of these is finished, which changes nothing that it holds.
-//! 5. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it.
+//! 5. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it, or could
+//!    not begin in it.
 
 mod ends;
 mod home;
@@ -72,7 +73,7 @@ struct Inner {
 #[derive(Default)]
 struct Homes {
     tables: BTreeMap<u64, u32>,
-    /// Those that hold something of which neither head nor end can be read, or that could not be reset. A table that
+    /// Those that hold something, and neither head nor end says what, or that could not be reset. A table that
     /// counts and is in one is missed by its number before they go.
     nameless: Vec<u32>,
     /// Longest free first, so that all wear alike.
@@ -225,27 +226,36 @@ impl Inner {
         self.directory.ledger_shared()
     }
 
-    /// A free zone, blank, with the head of `table`. One that cannot be reset is set aside while there are others. One
-    /// that may have the head is not: with another zone for the table there would be two.
+    /// A free zone, blank, with the head of `table`. One that cannot be reset, or takes no head, is set aside while there
+    /// are others; unless it may have the head: with another zone for the table there would be two.
     fn begin(&self, table: u64) -> Result<u32> {
         loop {
             let zone = self.take(table)?;
-            match self.blank(zone) {
-                Err(error) if error.kind() == Kind::Io => {
-                    self.set_aside(table);
-                    let homes = &mut *self.homes.lock();
-                    homes.written -= 1;
-                    homes.note_open(zone, &*self.zones);
-                    if homes.free.is_empty() {
-                        return Err(error);
-                    }
-                }
-                blank => {
-                    let begun = blank.and_then(|()| self.write_head(zone, table));
-                    return begun.map(|()| zone).inspect_err(|_| self.give_up(table));
-                }
+            let Err(error) = self.begin_in(zone, table) else { return Ok(zone) };
+            if error.kind() != Kind::Io {
+                self.give_up(table);
+                return Err(error);
+            }
+            self.set_aside(table);
+            let homes = &mut *self.homes.lock();
+            homes.written -= 1;
+            homes.note_open(zone, &*self.zones);
+            if homes.free.is_empty() {
+                return Err(error);
             }
         }
+    }
+
+    /// Makes a zone blank, and writes the head. [`Kind::Io`] if it surely has none.
+    fn begin_in(&self, zone: u32, table: u64) -> Result<()> {
+        if self.zones.report(zone).written > 0 {
+            self.zones.reset(zone)?;
+        }
+        let is_blank = || self.zones.reset(zone).and_then(|()| self.zones.sync()).is_ok();
+        self.write_head(zone, table).map_err(|error| match error.kind() {
+            Kind::Io if !is_blank() => Error::new(Kind::Poisoned, error.to_string()),
+            _ => error,
+        })
     }
 
     /// A free zone, if one more may be open.
@@ -301,10 +311,6 @@ impl Inner {
         homes.note_open(zone, &*self.zones);
     }
 
-    fn blank(&self, zone: u32) -> Result<()> {
-        if self.zones.report(zone).written > 0 { self.zones.reset(zone) } else { Ok(()) }
-    }
-
     fn write_head(&self, zone: u32, table: u64) -> Result<()> {
         self.zones.write(zone, 0, &TableHead { id: self.id, table, marks_end: true }.encode())?;
         self.ledger().programmed(Cause::StoreMetadata, UNIT_BYTES as u64);
@@ -328,9 +334,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Tables whose head cannot be read are found by their end: the first in a zone is of the table that was finished
-    /// there last. If that was long ago, and another was begun since, it is found all the same, as one that was left
-    /// over: nobody counts on it.
+    /// Tables whose head cannot be read are found by their end: the first in a zone that can be read is of the table that
+    /// was finished there last, or else of one before it. That one is left over: no manifest counts on it.
     fn name_by_ends(&self) -> Result<()> {
         let nameless = std::mem::take(&mut self.homes.lock().nameless);
         for zone in nameless {

@@ -1,6 +1,7 @@
 //! What to do about a store that does not open, or fails: the usual advice speaks of disks.
 
 use crate::failure::Failure;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use vellum::base::{Error, Kind};
 use vellum::kv::{Store, is_unfinished};
@@ -103,15 +104,26 @@ pub fn missing(path: &Path) -> Failure {
     if is_unfinished(path) {
         return unfinished(path);
     }
-    let what =
-        match path.metadata().and_then(|_| if path.is_dir() { path.read_dir().map(drop) } else { Ok(()) }) {
-            Ok(()) => "holds no key-value store",
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => "is not there",
-            Err(e) => return Error::io(format!("open {}", path.display()), e).into(),
-        };
+    let what = match looked_into(path) {
+        Ok(()) => "holds no key-value store",
+        Err(e) if e.kind() == ErrorKind::NotFound => "is not there",
+        Err(e) => return Error::io(format!("open {}", path.display()), e).into(),
+    };
     let error = Error::new(Kind::Io, format!("{} {what}", path.display()));
     let next = format!("look at the path; `vellum kv open {}` makes a new store", path.display());
     Failure::with_next(error, next)
+}
+
+/// An error if nobody can say whether there is a store.
+fn looked_into(path: &Path) -> io::Result<()> {
+    if !path.metadata()?.is_dir() {
+        return Ok(());
+    }
+    path.read_dir()?;
+    match path.join("CURRENT").metadata() {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
 }
 
 /// A log store where an order of keys is needed.
