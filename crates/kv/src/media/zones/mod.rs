@@ -8,8 +8,8 @@
 //! 3. What two tables share is the device's matter: either zone may be reset.
 //! 4. As many zones are written in part as the device allows, those included that an earlier life left so: where one
 //!    more is needed, one of these is finished, which changes nothing that it holds.
-//! 5. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it, or could
-//!    not begin in it.
+//! 5. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it, or
+//!    could not begin in it.
 
 mod ends;
 mod home;
@@ -226,8 +226,8 @@ impl Inner {
         self.directory.ledger_shared()
     }
 
-    /// A free zone, blank, with the head of `table`. One that cannot be reset, or takes no head, is set aside while there
-    /// are others; unless it may have the head: with another zone for the table there would be two.
+    /// A free zone, blank, with the head of `table`. One that cannot be reset, or takes no head, is set aside while
+    /// there are others; unless it may have the head: with another zone for the table there would be two.
     fn begin(&self, table: u64) -> Result<u32> {
         loop {
             let zone = self.take(table)?;
@@ -334,8 +334,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Tables whose head cannot be read are found by their end: the first in a zone that can be read is of the table that
-    /// was finished there last, or else of one before it. That one is left over: no manifest counts on it.
+    /// Tables whose head cannot be read are found by their end: the first in a zone that can be read is of the table
+    /// that was finished there last, or else of one before it. That one is left over: no manifest counts on it.
     fn name_by_ends(&self) -> Result<()> {
         let nameless = std::mem::take(&mut self.homes.lock().nameless);
         for zone in nameless {
