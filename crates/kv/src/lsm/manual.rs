@@ -9,6 +9,7 @@ use crate::lsm::keyspace::Keyspace;
 use crate::lsm::store::Store;
 use crate::lsm::version::Version;
 use crate::options::Rules;
+use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Result};
 
 /// Compaction on request gathers so many times at most: beside writers there is always something.
@@ -70,14 +71,35 @@ impl Core {
         self.state.check_writable()
     }
 
+    /// What of a level does not fit now may when deeper ones have won some room: it is tried again, as long as that moves
+    /// anything.
     fn empty_levels(&self, range: &Range) -> Result<()> {
-        let mut level = 0;
+        let merged = || self.counts.compactions.load(Relaxed) + self.counts.moves.load(Relaxed);
+        for _ in 0..LEVELS {
+            let before = merged();
+            match self.empty_each_level(range)? {
+                None => return Ok(()),
+                Some(error) if merged() == before => return Err(error),
+                Some(_) => {}
+            }
+        }
+        self.empty_each_level(range)?.map_or(Ok(()), Err)
+    }
+
+    /// Tries each level in turn. Why one could not be emptied, if there was no room for it.
+    fn empty_each_level(&self, range: &Range) -> Result<Option<Error>> {
+        let (mut level, mut refused) = (0, None);
         // The deepest level may get deeper meanwhile.
         while level < self.deepest(range) {
-            self.empty_level(&Request { level, range: range.clone() })?;
+            match self.empty_level(&Request { level, range: range.clone() }) {
+                Err(error) if error.kind() == Kind::NoSpace => {
+                    refused.get_or_insert(error);
+                }
+                emptied => emptied?,
+            }
             level += 1;
         }
-        Ok(())
+        Ok(refused)
     }
 
     /// Makes tables of the deepest level anew that become fewer or shorter by it, as far as there is room.
