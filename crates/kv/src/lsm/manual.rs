@@ -71,8 +71,8 @@ impl Core {
         self.state.check_writable()
     }
 
-    /// What of a level does not fit now may when deeper ones have won some room: it is tried again, as long as that moves
-    /// anything.
+    /// What of a level does not fit now may when deeper ones have won some room: it is tried again, as long as that
+    /// moves anything.
     fn empty_levels(&self, range: &Range) -> Result<()> {
         let merged = || self.counts.compactions.load(Relaxed) + self.counts.moves.load(Relaxed);
         for _ in 0..LEVELS {
