@@ -169,6 +169,20 @@ fn the_longest_keys_go_all_the_way() {
 }
 
 #[test]
+fn tables_that_are_too_short_for_anything_are_refused_by_name() {
+    for table_bytes in [0, 7, 4096] {
+        let dir = tempfile::tempdir().unwrap();
+        let media = || Directory::open(dir.path(), DirectoryOptions { table_bytes }).unwrap();
+        let ordered = open(media()).unwrap_err();
+        let of_log = vellum_kv::log::Store::open(media(), RealEnv::new(), Default::default());
+        for error in [ordered, of_log.map(drop).unwrap_err()] {
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(error.to_string().contains("8192 are the least"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn the_largest_entries_are_taken_to_the_deepest_level_or_refused_by_name() {
     for table_bytes in [256 << 10, DirectoryOptions::default().table_bytes] {
         let dir = tempfile::tempdir().unwrap();

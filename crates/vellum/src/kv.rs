@@ -65,15 +65,11 @@ impl Store {
     ///
     /// If the store was made with [`Store::format_on`], its tables are on the device named there.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
-        let (path, env, read_only) = (path.as_ref(), RealEnv::new(), options.read_only);
-        let fresh = Fresh::at(path);
-        let media = media_at(path, read_only);
+        let (path, env) = (path.as_ref(), RealEnv::new());
+        let fresh = Fresh::at(path, options.read_only);
+        let media = media_at(path, options.read_only);
         let opened = media.and_then(|media| vellum_kv::Store::open(media, env, options));
-        opened.map(Store).inspect_err(|_| {
-            if !read_only {
-                fresh.undo()
-            }
-        })
+        opened.map(Store).inspect_err(|_| fresh.undo())
     }
 
     /// Prepares the directory `path` for a store whose tables are on a device of their own: a partition or a file, cut
@@ -84,7 +80,7 @@ impl Store {
         let zones = open_device(Path::new(text), zone_bytes, false)?;
         let env = RealEnv::new();
         let id = (u128::from(env.random()) << 64 | u128::from(env.random())).to_be_bytes();
-        let fresh = Fresh::at(path.as_ref());
+        let fresh = Fresh::at(path.as_ref(), false);
         let directory = Directory::open(path.as_ref(), DirectoryOptions::default())?;
         ZoneMedia::format(&directory, &*zones, text, id, force).inspect_err(|_| {
             drop(directory);

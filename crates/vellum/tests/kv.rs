@@ -193,6 +193,18 @@ fn whoever_only_reads_changes_nothing_and_is_not_alone() {
     home.run("kv checkpoint s t").failed(2, "t is not empty");
 }
 
+/// It came without a lock, and gets none.
+#[test]
+fn whoever_only_reads_leaves_nothing_where_the_store_is_damaged() {
+    let home = Home::new();
+    home.ok("kv put s a 1");
+    fs::remove_file(home.path("s/LOCK")).unwrap();
+    fs::write(home.path("s/CURRENT"), "damaged").unwrap();
+    let before = files(&home, "s");
+    let error = Store::open(home.path("s"), Options { read_only: true, ..Options::default() }).unwrap_err();
+    assert_eq!((error.kind(), files(&home, "s")), (vellum::base::Kind::Corrupt, before));
+}
+
 #[test]
 fn keyspaces_are_made_kept_apart_and_dropped() {
     let home = Home::new();

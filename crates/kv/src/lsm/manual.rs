@@ -75,15 +75,16 @@ impl Core {
     /// moves anything.
     fn empty_levels(&self, range: &Range) -> Result<()> {
         let merged = || self.counts.compactions.load(Relaxed) + self.counts.moves.load(Relaxed);
-        for _ in 0..LEVELS {
+        // Beside writers there is always something that moves.
+        let mut tries = LEVELS;
+        loop {
             let before = merged();
             match self.empty_each_level(range)? {
                 None => return Ok(()),
-                Some(error) if merged() == before => return Err(error),
-                Some(_) => {}
+                Some(error) if merged() == before || tries == 0 => return Err(error),
+                Some(_) => tries -= 1,
             }
         }
-        self.empty_each_level(range)?.map_or(Ok(()), Err)
     }
 
     /// Tries each level in turn. Why one could not be emptied, if there was no room for it.

@@ -409,3 +409,21 @@ fn manifest_of(media: &dyn Media) -> u64 {
     let areas = media.areas().unwrap().into_iter();
     areas.filter(|area| area.kind == AreaKind::Manifest).map(|area| area.number).max().unwrap()
 }
+
+/// The number of the one that is dropped is given to the other.
+#[test]
+fn a_handle_of_a_dropped_keyspace_sees_nothing_of_the_one_that_has_its_number() {
+    stir(|| {
+        let files = Doubtful::default();
+        let store = Arc::new(open(&files));
+        let dropped = store.create_keyspace("dropped").unwrap();
+        let reader = thread::spawn(move || {
+            for _ in 0..4 {
+                assert_eq!(dropped.get(b"key").unwrap_or_default(), None);
+            }
+        });
+        store.drop_keyspace("dropped").unwrap();
+        store.create_keyspace("other").unwrap().put(b"key", b"of the other").unwrap();
+        reader.join().unwrap();
+    });
+}

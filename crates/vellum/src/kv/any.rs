@@ -33,13 +33,9 @@ impl AnyStore {
         options: Options,
         value_bytes: usize,
     ) -> Result<AnyStore> {
-        let (fresh, read_only) = (Fresh::at(path.as_ref()), options.read_only);
+        let fresh = Fresh::at(path.as_ref(), options.read_only);
         let opened = AnyStore::open_at(path.as_ref(), wanted, options, value_bytes);
-        opened.inspect_err(|_| {
-            if !read_only {
-                fresh.undo()
-            }
-        })
+        opened.inspect_err(|_| fresh.undo())
     }
 
     fn open_at(

@@ -11,20 +11,21 @@ pub(crate) struct Fresh {
     path: PathBuf,
     /// `None` if it was not there.
     names: Option<BTreeSet<OsString>>,
+    read_only: bool,
 }
 
 impl Fresh {
-    /// Looks at `path`.
-    pub(crate) fn at(path: &Path) -> Fresh {
+    /// Looks at `path`, before an opening that may be one that only reads: that makes nothing.
+    pub(crate) fn at(path: &Path, read_only: bool) -> Fresh {
         let names = path.read_dir().map(|entries| entries.flatten().map(|entry| entry.file_name()).collect());
-        Fresh { path: path.to_path_buf(), names: names.ok() }
+        Fresh { path: path.to_path_buf(), names: names.ok(), read_only }
     }
 
     /// Removes what an opening that failed has made: all where there was nothing, else the lock. Another process may
     /// have come meanwhile: nothing is removed unless the lock is ours and there is no store. What cannot be removed
     /// harms nobody.
     pub(crate) fn undo(&self) {
-        if !self.path.is_dir() {
+        if self.read_only || !self.path.is_dir() {
             return;
         }
         let Ok(_held) = Directory::open(&self.path, DirectoryOptions::default()) else { return };

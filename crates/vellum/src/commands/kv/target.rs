@@ -263,7 +263,8 @@ impl WriteTarget {
                 error.context(self.name()),
                 "open it without --device: it knows where its tables are to be",
             ),
-            Kind::Invalid if error.to_string().contains("zones of") => {
+            // Not where the device has zones of its own.
+            Kind::Invalid if error.to_string().contains(&format!("zones of {zone_bytes} bytes")) => {
                 Failure::with_next(error, better_zones(bytes, zone_bytes))
             }
             _ => self.advise(error),
