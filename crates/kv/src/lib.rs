@@ -50,7 +50,7 @@ pub use lsm::store::{Snapshot, Store};
 pub use map::{Map, Show, Verified};
 pub use media::{
     AreaReader, AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Mapping,
-    Media, MediaShape, Parallelism, Placement, Relinking, Schedule, Sharing, Stored, TableReader,
+    Media, MediaShape, Parallelism, Placement, Rehearsal, Relinking, Schedule, Sharing, Stored, TableReader,
     TableWriter, Window, ZoneHome, ZoneMedia,
 };
 pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse, Rules, VALUE_BYTES_MAX};

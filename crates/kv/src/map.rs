@@ -89,6 +89,10 @@ pub struct Verified {
     pub logs: usize,
     /// What is not in order, in words. Nothing if all is well.
     pub problems: Vec<String>,
+    /// Of a store that is opened read-only: where a log ends though records follow that were not synced, in words. That
+    /// is what a loss of power leaves, or damage; whoever opens the store to write gives them up, and `repair` takes
+    /// them before ([`crate::Options::strict_log`]).
+    pub remarks: Vec<String>,
 }
 
 impl Verified {
@@ -99,5 +103,17 @@ impl Verified {
             other => self.problems.extend(other.err().map(|error| error.to_string())),
         }
         Ok(())
+    }
+
+    /// Takes what is said of logs that have to end where nothing follows, if they are in order otherwise.
+    pub(crate) fn note_strict(&mut self, logs: Result<()>) -> Result<()> {
+        match logs {
+            Err(error) if error.kind() == Kind::NoSpace => Err(error),
+            Err(error) if self.problems.is_empty() => {
+                self.remarks.push(error.to_string());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -143,7 +143,8 @@ impl Gone<'_> {
 
 impl Named {
     /// False if the manifest lost its last edits: something that it counts on is gone, and a table that it does not
-    /// name `is_heir`. What else is there is left over. An error if none of its tables is there, and others are.
+    /// name `is_heir`. What else is there is left over. An error if none of its tables is there, whether others are or
+    /// not.
     pub(crate) fn is_current(
         &self,
         tables: &[u64],
@@ -160,11 +161,18 @@ impl Named {
                 }
             }
         }
-        if self.tables.is_empty() || there.is_empty() || !self.tables.is_disjoint(&there) {
+        let may_be_there = tables.contains(&NAMELESS) && there.is_empty();
+        if self.tables.is_empty() || may_be_there || !self.tables.is_disjoint(&there) {
             return Ok(true);
         }
-        let what = "none of the tables that the manifest names is there, but others are: it may be of another store; \
-                    put back what belongs to it, or move manifest and CURRENT away";
+        let why = match there.is_empty() {
+            true => "they may be on a device (the file ZONES says on which), or in another directory",
+            false => "but others are: it may be of another store",
+        };
+        let what = format!(
+            "none of the tables that the manifest names is there, {why}; put back what belongs to it, or move manifest \
+             and CURRENT away"
+        );
         Err(Error::new(Kind::Unsupported, what))
     }
 }

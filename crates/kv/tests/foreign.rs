@@ -1,14 +1,14 @@
 //! Directories of other programs, stores of other kinds, and places where nothing may be written: said by name, and
 //! nothing is changed.
 
-use crate::harness::{directory, open, small};
+use crate::harness::{directory, open, repair, small};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv};
 use vellum_codes::crc32c;
-use vellum_kv::{Directory, DirectoryOptions, Map, Media, Options, Store, log, repair};
+use vellum_kv::{Directory, DirectoryOptions, Map, Media, Options, Store, log};
 
 fn files(dir: &Path) -> BTreeMap<std::ffi::OsString, Vec<u8>> {
     let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap());

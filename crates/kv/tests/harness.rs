@@ -4,10 +4,10 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vellum_base::{Env, Flash, Geometry, RealEnv};
+use vellum_base::{Env, Flash, Geometry, Kind, RealEnv, Result};
 use vellum_kv::{
     Batch, Bounds, Caps, Compression, Directory, DirectoryOptions, Durability, FlashMedia, Iter, Map, Media,
-    Options, Reuse, Store,
+    Options, Rehearsal, Repaired, Reuse, Store,
 };
 use vellum_media::nand::{Nand, NandParams};
 
@@ -78,6 +78,44 @@ pub(crate) fn open_flash_on(flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> vellum_
 
 pub(crate) fn directory(path: &std::path::Path) -> Arc<Directory> {
     Directory::open(path, DirectoryOptions { table_bytes: 256 << 10 }).unwrap()
+}
+
+/// Repairs as `repair` does; before it does, a rehearsal has to say the same, and to change nothing.
+fn rehearsed(
+    media: &Arc<dyn Media>,
+    repair: impl Fn(&Arc<dyn Media>) -> Result<Repaired>,
+) -> Result<Repaired> {
+    let aside = tempfile::tempdir().unwrap();
+    let there = || {
+        let areas = media.areas().unwrap();
+        let bytes: Vec<_> = areas.iter().map(|area| media.read_area(*area).ok()).collect();
+        (areas, bytes, media.tables().unwrap(), media.current().ok(), media.ledger().programmed_total())
+    };
+    let before = there();
+    let rehearsal: Arc<dyn Media> = Rehearsal::over(media.clone(), directory(aside.path()));
+    let foreseen = repair(&rehearsal);
+    assert!(there() == before, "a rehearsal changed something");
+    let done = repair(media);
+    let said = |result: &Result<Repaired>| result.as_ref().map_err(ToString::to_string).cloned();
+    // It has room of its own.
+    if !done.as_ref().is_err_and(|error| error.kind() == Kind::NoSpace) {
+        assert_eq!(said(&foreseen), said(&done), "what a rehearsal says, and a repair");
+    }
+    done
+}
+
+/// Repairs an ordered store; a rehearsal said the same.
+pub(crate) fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> Result<Repaired> {
+    rehearsed(media, |media| vellum_kv::repair(media, env, options))
+}
+
+/// Repairs a log store; a rehearsal said the same.
+pub(crate) fn repair_log(
+    media: &Arc<dyn Media>,
+    env: &Arc<dyn Env>,
+    options: &vellum_kv::log::Options,
+) -> Result<Repaired> {
+    rehearsed(media, |media| vellum_kv::log::repair(media, env, options))
 }
 
 pub(crate) fn open(media: Arc<dyn Media>) -> vellum_base::Result<Store> {

@@ -3,16 +3,14 @@
 
 use crate::files;
 use crate::harmed::copy_of_open;
-use crate::harness::{Model, assert_same, directory, flash, of_seed, open, small};
+use crate::harness::{Model, assert_same, directory, flash, of_seed, open, repair, small};
 use crate::history::Style;
 use crate::lives::{end_at_every_call, life_in_directory};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Avoided, Env, Kind, Nanos, RealEnv};
-use vellum_kv::{
-    AreaKind, Bounds, Directory, DirectoryOptions, FlashMedia, Map, Media, Options, Store, repair,
-};
+use vellum_kv::{AreaKind, Bounds, Directory, DirectoryOptions, FlashMedia, Map, Media, Options, Store};
 
 pub(crate) fn key(i: u32) -> Vec<u8> {
     format!("key{:05}", i * 7919 % 1000).into_bytes()

@@ -1,7 +1,7 @@
 //! Leaves that stay in their superblock on raw flash: answers are the same, the ledger equals the device, what is
 //! counted on is what tables list, and a store that is full gets going again.
 
-use crate::harness::{Model, Op, apply, assert_same, batch_of, flash, geometry, packed, small};
+use crate::harness::{Model, Op, apply, assert_same, batch_of, flash, geometry, packed, repair, small};
 use crate::model::history_with;
 use crate::rot::noticed;
 use rand::rngs::SmallRng;
@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Avoided, BlockAddr, Cause, Env, Flash, Geometry, Kind, RealEnv};
 use vellum_kv::{
-    Caps, FlashMedia, Map, Media, Options, Placement, Relinking, Reuse, Schedule, Sharing, Store, repair,
+    Caps, FlashMedia, Map, Media, Options, Placement, Relinking, Reuse, Schedule, Sharing, Store,
 };
 use vellum_media::nand::{Fault, Nand, NandParams};
 use vellum_sim::Sim;

@@ -2,12 +2,12 @@
 //! what the damage did not hit is there.
 
 use crate::harmed::{copy_of_open, copy_with, each_flipped, each_spoiled, ends_with, files_of, is_manifest};
-use crate::harness::{Model, directory, flash, forward, open, open_flash, small};
+use crate::harness::{Model, directory, flash, forward, open, open_flash, repair, small};
 use crate::rot::{fill, pair};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, Kind, RealEnv, Result};
-use vellum_kv::{Batch, Bounds, Durability, FlashMedia, Map, Media, Options, Repaired, Store, repair};
+use vellum_kv::{Batch, Bounds, Durability, FlashMedia, Map, Media, Options, Repaired, Store};
 
 /// Entries that fit in a leaf, and in a torn log behind damage.
 const LEAF_ENTRIES_MAX: usize = 120;

@@ -22,7 +22,7 @@ struct Engine {
 
 const ORDERED: Engine = Engine {
     name: "lsm",
-    mend: crate::repair::mend,
+    mend: |media| vellum_kv::repair(media, &(RealEnv::new() as _), &small()),
     content: |media| {
         let store = Store::open(media, RealEnv::new(), small())?;
         let verified = store.verify()?;
@@ -33,7 +33,7 @@ const ORDERED: Engine = Engine {
 
 const LOG: Engine = Engine {
     name: "log",
-    mend: crate::log::repair::mend,
+    mend: |media| vellum_kv::log::repair(media, &(RealEnv::new() as _), &log::small()),
     content: |media| {
         let store = log::open_with(media, log::small())?;
         let verified = store.verify()?;

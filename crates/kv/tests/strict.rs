@@ -2,11 +2,11 @@
 //! and repairing finds what follows. A torn tail is one either way.
 
 use crate::harmed::copy_of_open;
-use crate::harness::{directory, flash, small};
+use crate::harness::{directory, flash, repair, small};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Flash, Kind, RealEnv, Result};
-use vellum_kv::{Batch, Durability, FlashMedia, Map, Media, Options, Store, log, repair};
+use vellum_kv::{Batch, Durability, FlashMedia, Map, Media, Options, Store, log};
 use vellum_media::nand::Nand;
 
 /// Batches of a log.
@@ -125,6 +125,15 @@ fn assert_told_apart(all: &[Seen]) {
     assert!(middle > 50 && (1..10).contains(&tail), "{middle} in the middle, {tail} in the tail");
 }
 
+/// Who looks before the store is opened to write is told of what that gives up.
+fn assert_remarked<S: Map>(open: impl FnOnce() -> Result<S>, seen: Seen, context: &str) {
+    if seen < Seen::Damage {
+        let verified = open().unwrap().verify().unwrap();
+        assert!(verified.problems.is_empty(), "{context}: {verified:?}");
+        assert_eq!(verified.remarks.len(), usize::from(seen == Seen::Middle), "{context}: {verified:?}");
+    }
+}
+
 #[test]
 fn damage_in_the_middle_of_a_log_is_told_from_a_torn_tail() {
     let dir = tempfile::tempdir().unwrap();
@@ -132,6 +141,11 @@ fn damage_in_the_middle_of_a_log_is_told_from_a_torn_tail() {
     write(&store, 0..BATCHES);
     let all = flipped(copy_of_open(dir.path()).path(), lsm, |path, seen, context| {
         let env: Arc<dyn Env> = RealEnv::new();
+        assert_remarked(
+            || Store::open(directory(path), RealEnv::new(), Options { read_only: true, ..small() }),
+            seen,
+            context,
+        );
         let media: Arc<dyn Media> = directory(path);
         let report = repair(&media, &env, &small()).unwrap();
         assert_eq!(report.problems.is_empty(), seen < Seen::Middle, "{context}: {report:?}");
@@ -149,6 +163,8 @@ fn so_it_is_in_a_log_store() {
     let store = log_store(directory(dir.path()), false).unwrap();
     write(&store, 0..BATCHES);
     let all = flipped(copy_of_open(dir.path()).path(), log_store, |path, seen, context| {
+        let reading = log::Options { read_only: true, ..crate::log::harness::small() };
+        assert_remarked(|| log::Store::open(directory(path), RealEnv::new(), reading.clone()), seen, context);
         if seen < Seen::Damage {
             let found = batches(&log_store(directory(path), false).unwrap());
             let strictly = log_store(directory(path), true).unwrap_or_else(|e| panic!("{context}: {e}"));

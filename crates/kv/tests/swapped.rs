@@ -2,12 +2,12 @@
 //! sector with several edits is lost.
 
 use crate::harmed::{copy_of_open, copy_with, ends_with, files_of};
-use crate::harness::{Model, directory, forward, small};
+use crate::harness::{Model, directory, forward, repair, repair_log, small};
 use crate::log::harness as log;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv, Result};
-use vellum_kv::{Bounds, Map, Media, Options, Repaired, Store, repair};
+use vellum_kv::{Bounds, Map, Media, Options, Repaired, Store};
 
 fn open(dir: &Path, level0_in_log: bool) -> Result<Store> {
     Store::open(directory(dir), RealEnv::new(), Options { level0_in_log, ..small() })
@@ -76,7 +76,7 @@ fn fill_log(dir: &Path, value: u8) {
 
 fn mend_log(dir: &Path) -> Repaired {
     let (media, env): (Arc<dyn Media>, Arc<dyn Env>) = (directory(dir), RealEnv::new());
-    vellum_kv::log::repair(&media, &env, &log::small()).unwrap()
+    repair_log(&media, &env, &log::small()).unwrap()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_segment_of_another_store_is_not_read() {
         assert!(error.to_string().contains("not the one that was written there"), "{error}");
         // It may be the only one that somebody has of that.
         let (media, env): (Arc<dyn Media>, Arc<dyn Env>) = (directory(copy.path()), RealEnv::new());
-        let error = vellum_kv::log::repair(&media, &env, &log::small()).unwrap_err();
+        let error = repair_log(&media, &env, &log::small()).unwrap_err();
         assert!(error.to_string().contains("is of another store"), "{error}");
     }
 }
@@ -319,7 +319,7 @@ fn whatever_a_manifest_loses_at_its_end_segments_that_count_are_not_erased() {
     without_its_end(dir.path(), |copy, context| {
         let repair = || {
             let (media, env): (Arc<dyn Media>, Arc<dyn Env>) = (directory(copy), RealEnv::new());
-            vellum_kv::log::repair(&media, &env, &options()).unwrap()
+            repair_log(&media, &env, &options()).unwrap()
         };
         let report = open(copy).map(drop).is_err().then(repair);
         let again = open(copy).unwrap_or_else(|e| panic!("{context}: {e}: {report:?}"));

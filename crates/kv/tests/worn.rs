@@ -1,11 +1,11 @@
 //! Flash with blocks that are bad, fail or wear, and devices that say that they are full.
 
-use crate::harness::small;
+use crate::harness::{repair, small};
 use crate::image;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Cause, Env, Flash, Geometry, IoClass, Kind, Nanos, RealEnv};
-use vellum_kv::{FlashMedia, Intent, Map, Media, Options, Parallelism, Schedule, Store, repair};
+use vellum_kv::{FlashMedia, Intent, Map, Media, Options, Parallelism, Schedule, Store};
 use vellum_media::Timed;
 use vellum_media::image::{Image, ImageParams};
 use vellum_media::nand::{Fault, Nand, NandParams};

@@ -1,16 +1,14 @@
 //! Stores on zones: raw devices, zoned devices, and their doubles, which lose power and break.
 
 use crate::doubtful::Doubtful;
-use crate::harness::{assert_same, forward, of_seed, small};
+use crate::harness::{assert_same, forward, of_seed, repair, small};
 use crate::history::{History, Style};
 use crate::lives::{Power, end_at_every_call, live_on, write};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, Kind, RealEnv, Result, Zones, ZonesShape};
-use vellum_kv::{
-    Bounds, Directory, DirectoryOptions, Intent, Map, Media, Parallelism, Store, ZoneMedia, repair,
-};
+use vellum_kv::{Bounds, Directory, DirectoryOptions, Intent, Map, Media, Parallelism, Store, ZoneMedia};
 use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice};
 use vellum_sim::Sim;
 

@@ -2,12 +2,12 @@
 //! no zone is lost for good.
 
 use crate::doubtful::{Doubtful, Fault};
-use crate::harness::{Compared, Model, small};
+use crate::harness::{Compared, Model, repair, repair_log, small};
 use crate::log::harness as log;
 use crate::zones::{SHAPE, formatted, media};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, Kind, RealEnv, Zones};
-use vellum_kv::{AreaKind, Intent, Map, Media, Parallelism, Store, TableWriter, ZoneMedia, repair};
+use vellum_kv::{AreaKind, Intent, Map, Media, Parallelism, Store, TableWriter, ZoneMedia};
 use vellum_media::zones::{RamZones, RawDevice};
 
 const CAPACITY: u64 = SHAPE.zone_bytes - 4096;
@@ -156,7 +156,7 @@ fn repair_of_a_log_store_takes_nothing_of_what_older_segments_left_behind_in_zon
             1 => lose_manifest(&files, &zones),
             _ => media(&files, &zones).unwrap(),
         };
-        let report = vellum_kv::log::repair(&left, &env(), &log::small()).unwrap();
+        let report = repair_log(&left, &env(), &log::small()).unwrap();
         let store = log::open_with(media(&files, &zones).unwrap(), log::small()).unwrap();
         assert!(store.verify().unwrap().problems.is_empty());
         match seed {
@@ -212,8 +212,7 @@ fn segments_of_a_log_store_in_zones_whose_head_cannot_be_read_count() {
     let open = || log::open_with(media(&files, &zones).unwrap(), log::small()).unwrap();
     let model = filled(open(), |store| store.close().unwrap());
     hits(&zones, |zone| zones.spoil(zone, 0));
-    let report =
-        vellum_kv::log::repair(&(media(&files, &zones).unwrap() as Arc<dyn Media>), &env(), &log::small());
+    let report = repair_log(&(media(&files, &zones).unwrap() as Arc<dyn Media>), &env(), &log::small());
     assert_eq!(report.unwrap().problems, [""; 0]);
     let store = open();
     store.assert_same_from(b"", &model, "with heads that cannot be read");
@@ -241,11 +240,31 @@ fn a_table_of_zones_that_nothing_names_is_lost_and_does_not_end_its_store() {
 fn zones_are_formatted_by_force_whatever_of_them_cannot_be_read() {
     let (files, zones) = formatted(false, 6);
     (0..SHAPE.zones).for_each(|zone| zones.spoil(zone, 0));
+    assert!(media(&files, &zones).is_ok(), "the label is there twice");
+    zones.spoil(0, 4096);
     assert_eq!(media(&files, &zones).map(drop).unwrap_err().kind(), Kind::Io);
     let files = Doubtful::default();
     ZoneMedia::format(&files.directory(), &*zones, "double", [8; 16], true).unwrap();
     let media = ZoneMedia::open(files.directory(), zones).unwrap();
     assert_eq!((media.tables_free(), media.tables().unwrap()), (u64::from(SHAPE.zones - 1), vec![]));
+}
+
+/// As when a directory came back from a backup without the file that says where its tables are.
+#[test]
+fn a_store_whose_tables_are_nowhere_is_not_made_one_without_any() {
+    let (files, zones) = formatted(false, 6);
+    filled(Store::open(media(&files, &zones).unwrap(), env(), small()).unwrap(), |store| {
+        store.close().unwrap()
+    });
+    let alone: Arc<dyn Media> = files.directory();
+    assert!(alone.tables().unwrap().is_empty());
+    let error = repair(&alone, &env(), &small()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+    assert!(error.to_string().contains("may be on a device"), "{error}");
+    assert_eq!(
+        repair(&(media(&files, &zones).unwrap() as Arc<dyn Media>), &env(), &small()).unwrap().problems,
+        [""; 0]
+    );
 }
 
 /// What the device has more than it had is not used. One with less has lost tables.

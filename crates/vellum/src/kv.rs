@@ -128,16 +128,21 @@ impl Store {
     /// Makes a store of what is left of the one in the directory or on the flash image `path`, which nobody has open.
     /// Changes nothing where nothing is wrong. Says what was wrong with the image, if it is one, and with the store.
     pub fn repair(path: impl AsRef<Path>) -> Result<(Mended, Repaired)> {
-        let (path, env) = (path.as_ref(), RealEnv::new() as Arc<dyn Env>);
-        let (media, mended) = match path.is_file() {
-            true => image_to_repair(path, false)?,
-            false => (media_at(path, false)?, Mended::default()),
-        };
-        let repaired = Engine::of_remains(&*media).and_then(|engine| match engine {
-            Some(Engine::Log) => vellum_kv::log::repair(&media, &env, &vellum_kv::log::Options::default()),
-            _ => repair(&media, &env, &Options::default()),
-        });
-        match repaired {
+        let (media, mended) = media_to_repair(path.as_ref(), false)?;
+        match repair_of_any(&media) {
+            Ok(repaired) => Ok((mended, repaired)),
+            Err(error) => Err(mended.with(error)),
+        }
+    }
+
+    /// Says what [`Store::repair`] would, and changes nothing: what would be written anew goes to the directory for
+    /// temporary files meanwhile. It does not see whether there is room for it.
+    pub fn rehearse_repair(path: impl AsRef<Path>) -> Result<(Mended, Repaired)> {
+        let (media, mended) = media_to_repair(path.as_ref(), true)?;
+        let aside = tempfile::tempdir().map_err(|e| Error::io("make a directory for temporary files", e))?;
+        let into = Directory::open(aside.path(), DirectoryOptions::default())?;
+        let rehearsal: Arc<dyn Media> = Rehearsal::over(media, into);
+        match repair_of_any(&rehearsal) {
             Ok(repaired) => Ok((mended, repaired)),
             Err(error) => Err(mended.with(error)),
         }
@@ -199,10 +204,22 @@ fn geometry_of(bytes: u64) -> Result<Geometry> {
     })
 }
 
-/// The medium on a flash image that is to be repaired, and what was wrong with the image.
-fn image_to_repair(path: &Path, read_only: bool) -> Result<(Arc<dyn Media>, Mended)> {
+/// The medium of a store that is to be repaired, and what was wrong with the image that it is on.
+fn media_to_repair(path: &Path, read_only: bool) -> Result<(Arc<dyn Media>, Mended)> {
+    if !path.is_file() {
+        return Ok((media_at(path, read_only)?, Mended::default()));
+    }
     let (flash, mended) = Image::open_to_repair(path, read_only)?;
     Ok((FlashMedia::open(Arc::new(flash), RealEnv::new())?, mended))
+}
+
+/// Repairs a store of either engine.
+fn repair_of_any(media: &Arc<dyn Media>) -> Result<Repaired> {
+    let env = RealEnv::new() as Arc<dyn Env>;
+    match Engine::of_remains(&**media)? {
+        Some(Engine::Log) => vellum_kv::log::repair(media, &env, &vellum_kv::log::Options::default()),
+        _ => repair(media, &env, &Options::default()),
+    }
 }
 
 /// The medium of the store at `path`: a directory, with a device for its tables perhaps, or a flash image.

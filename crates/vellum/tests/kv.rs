@@ -264,11 +264,15 @@ fn a_rotten_table_is_an_error_with_advice() {
     let said = home.run("kv verify s");
     assert!(said.code == 1 && said.out.contains("PROBLEM: "), "{}", said.out);
     let before = self::files(&home, "s");
-    assert_eq!(home.run("kv repair s").code, 1);
+    let said = home.run("kv repair s --json");
+    let mut foreseen: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((said.code, &foreseen["written"]), (1, &false.into()), "{foreseen}");
     assert_eq!(self::files(&home, "s"), before);
     let said = home.run("kv repair s --write --json");
     let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!((said.code, &report["tables_rewritten"]), (1, &1.into()), "{report}");
+    foreseen["written"] = true.into();
+    assert_eq!(foreseen, report);
     assert!(home.ok("kv verify s").ends_with("all is well\n"));
     let left = home.ok("kv dump s");
     assert!((1000..2000).contains(&left.lines().count()) && left.lines().all(|line| lines.contains(line)));

@@ -3,9 +3,9 @@
 use super::core::Core;
 use super::hint::{HASH_BITS, Note};
 use super::index::Pointer;
-use super::open::{state_of, take_batch};
+use super::open::{read_logs, state_of, take_batch};
 use super::segment::{HintReader, Reading, Segment};
-use crate::journal::{Area, AreaKind, Payload, Records};
+use crate::journal::{Area, AreaKind, Ending, Payload, Records};
 use crate::manifest::{self, Current};
 use crate::map::Verified;
 use std::collections::BTreeSet;
@@ -25,6 +25,9 @@ impl Core {
                 seen.logs += 1;
                 seen.note(result)?;
             }
+        }
+        if self.options.read_only {
+            seen.note_strict(self.verify_logs_strictly())?;
         }
         self.verify_index(&mut seen)?;
         for segment in self.view.load_full().in_order() {
@@ -51,6 +54,15 @@ impl Core {
             true => Ok(()),
             false => Err(Error::corrupt("the manifest does not say what is in force")),
         }
+    }
+
+    /// An error if a log ends though something follows.
+    fn verify_logs_strictly(&self) -> Result<()> {
+        let Some(bytes) = self.media.current()? else { return Ok(()) };
+        let current = Current::decode(&bytes)?;
+        let said = state_of(manifest::read(&*self.media, current)?)?;
+        let how = (Some(current.store), Ending::Strict);
+        read_logs(&*self.media, &self.media.areas()?, &said, how).map(drop)
     }
 
     /// Of a log that is written meanwhile, all but its end.

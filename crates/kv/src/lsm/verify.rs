@@ -1,9 +1,10 @@
 //! Reading a whole store to see that it is in order.
 
-use crate::journal::{Area, AreaKind, LEVELS, Records};
+use crate::journal::{Area, AreaKind, Ending, LEVELS, Records};
 use crate::lsm::core::Core;
 use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::recover::state_of;
+use crate::lsm::replay::read_logs;
 use crate::lsm::table::{Library, Table};
 use crate::lsm::version::Version;
 use crate::manifest::{self, Current};
@@ -28,6 +29,9 @@ impl Core {
                 seen.logs += 1;
                 seen.note(result)?;
             }
+        }
+        if self.options.read_only {
+            seen.note_strict(self.verify_logs_strictly())?;
         }
         seen.problems.extend(self.media.problems());
         // Held, so that nothing of it is erased meanwhile.
@@ -75,6 +79,15 @@ fn verify_log(media: &dyn Media, area: Area, store: Option<u64>, bytes_max: Opti
 }
 
 impl Core {
+    /// An error if a log ends though something follows.
+    fn verify_logs_strictly(&self) -> Result<()> {
+        let Some(bytes) = self.media.current()? else { return Ok(()) };
+        let current = Current::decode(&bytes)?;
+        let told = state_of(manifest::read(&*self.media, current)?)?;
+        let how = (Some(current.store), Ending::Strict);
+        read_logs(&*self.media, &self.media.areas()?, &told, how).map(drop)
+    }
+
     /// Compares the manifest with the version in force.
     fn verify_manifest(&self) -> Result<()> {
         let held = self.manifest.lock();

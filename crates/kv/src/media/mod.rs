@@ -19,6 +19,7 @@
 mod dir;
 mod flash;
 mod readonly;
+mod rehearsal;
 mod zones;
 
 pub(crate) use dir::ZONES;
@@ -26,6 +27,7 @@ pub use dir::{Directory, DirectoryOptions, Files, Handle, Mapping, Window};
 pub(crate) use flash::fuzzed as fuzzed_flash;
 pub use flash::{FlashMedia, Relinking, Schedule};
 pub(crate) use readonly::{ReadOnly, refused};
+pub use rehearsal::Rehearsal;
 pub(crate) use zones::fuzzed as fuzzed_zones;
 pub use zones::{ZoneHome, ZoneMedia};
 

@@ -6,18 +6,18 @@ use super::rot::{fill, open};
 use crate::harmed::{
     bereft, copy_of, copy_of_open, copy_with, each_flipped, each_spoiled, ends_with, files_of, is_manifest,
 };
-use crate::harness::{Model, directory, flash};
+use crate::harness::{Model, directory, flash, repair_log};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, Kind, RealEnv, Result};
-use vellum_kv::log::{Options, Store, repair};
+use vellum_kv::log::{Options, Store};
 use vellum_kv::{Batch, Durability, FlashMedia, Map, Media, Repaired, Reuse};
 
 pub(crate) fn mend(media: &Arc<dyn Media>) -> Result<Repaired> {
     let env: Arc<dyn Env> = RealEnv::new();
-    repair(media, &env, &small())
+    repair_log(media, &env, &small())
 }
 
 fn mend_in(dir: &Path) -> Repaired {

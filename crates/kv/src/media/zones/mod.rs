@@ -32,6 +32,8 @@ use writer::ZoneWriter;
 
 /// Zone that the label is in.
 const LABEL_ZONE: u32 = 0;
+/// Where in it: twice, for a store without any is lost. Programs of before wrote the first.
+const LABELS_AT: [u64; 2] = [0, UNIT_BYTES as u64];
 /// Fewest zones: the label, a table on each of three levels, and what a merge of them writes.
 const ZONES_MIN: u32 = 8;
 /// Fewest zones that may be open at a time: a flush, a merge, and an ingest, or a segment, one being collected, and one
@@ -129,7 +131,8 @@ impl ZoneMedia {
                 zones.reset(zone)?;
             }
         }
-        zones.write(LABEL_ZONE, 0, &Label::new(id, &shape).encode())?;
+        let label = Label::new(id, &shape).encode();
+        LABELS_AT.iter().try_for_each(|at| zones.write(LABEL_ZONE, *at, &label))?;
         zones.finish(LABEL_ZONE)?;
         zones.sync()?;
         Note::new(device, id, shape.zone_bytes).set(directory)
@@ -166,19 +169,23 @@ impl ZoneMedia {
 
 /// The label of a store's device. One that was extended since has zones that are not used.
 fn label_of(zones: &dyn Zones, id: [u8; 16], device: &str) -> Result<Label> {
-    let (shape, mut unit) = (zones.shape(), [0; UNIT_BYTES]);
-    let has_label = zones.report(LABEL_ZONE).written >= UNIT_BYTES as u64;
-    let label = match has_label {
-        true => zones.read(LABEL_ZONE, 0, &mut unit).map(|()| Label::decode(&unit))?,
-        false => None,
-    };
+    let (shape, mut unreadable) = (zones.shape(), None);
     let is_own =
         |label: &Label| (label.id, label.zone_bytes) == (id, shape.zone_bytes) && label.zones <= shape.zones;
-    label.filter(is_own).ok_or_else(|| {
-        let what =
-            "is not the device that the tables of this store are on, is shorter, or is cut into other zones";
-        Error::corrupt(format!("{device} {what}"))
-    })
+    for at in LABELS_AT {
+        let mut unit = [0; UNIT_BYTES];
+        if zones.report(LABEL_ZONE).written < at + UNIT_BYTES as u64 {
+            break;
+        }
+        match zones.read(LABEL_ZONE, at, &mut unit).map(|()| Label::decode(&unit).filter(is_own)) {
+            Ok(Some(label)) => return Ok(label),
+            Ok(None) => {}
+            Err(error) => unreadable = Some(error),
+        }
+    }
+    let what =
+        "is not the device that the tables of this store are on, is shorter, or is cut into other zones";
+    Err(unreadable.unwrap_or_else(|| Error::corrupt(format!("{device} {what}"))))
 }
 
 /// Decodes fuzzed bytes as all that a device and its directory begin with (see `crate::fuzz`).

@@ -1,7 +1,6 @@
 //! `kv repair`: a store made of what is left of one.
 
-use super::target::{NO_CURRENT, Strict, Target};
-use super::verify::{self, Seen};
+use super::target::Target;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
@@ -13,9 +12,10 @@ use vellum::kv::{Repaired, Store};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Tables that are in order stay; of those that are not, what can be read is written anew; logs are
-read as far as they can be. Without --write it says what is wrong, and changes nothing. Keep a copy
-of the directory first, and of the device if the tables are on one. Of a log store tables are its
-segments, and entries its records.
+read as far as they can be. Without --write it is tried out, and nothing is changed: what would be
+written anew goes to the directory for temporary files (TMPDIR) meanwhile. Keep a copy of the
+directory first, and of the device if the tables are on one. Of a log store tables are its segments,
+and entries its records.
 
 Example:
   vellum kv repair s
@@ -52,40 +52,19 @@ struct Report {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let path = self.target.remains()?;
-        if !self.write {
-            return self.look(ui);
-        }
-        let repaired = ui.during("repair", || Store::repair(path));
+        let repaired = ui.during("repair", || match self.write {
+            true => Store::repair(path),
+            false => Store::rehearse_repair(path),
+        });
         let (mended, mut repaired) = repaired.map_err(|e| self.no_use(e))?;
         repaired.problems.splice(..0, mended.problems);
-        let lost = repaired.tables_lost > 0 || repaired.entries_lost > 0 || repaired.logs_damaged > 0;
-        let is_doubtful = repaired.tables_doubtful > 0 || repaired.untold || mended.nvram_doubtful;
-        let report = Report::of(repaired, mended.nvram_doubtful);
+        let report = Report::of(repaired, self.write, mended.nvram_doubtful);
         ui.result(&report, || report.text());
-        Ok(if lost || is_doubtful { Verdict::Problems } else { Verdict::Fine })
-    }
-
-    /// What is wrong; a store that does not open has that for a problem.
-    fn look(&self, ui: &Ui) -> Outcome {
-        let mended = Store::image_problems(self.target.path()).unwrap_or_default();
-        let only = |problems| Seen { problems, ..Seen::default() };
-        let seen = match ui.during("verify", || verify::look(&self.target, Strict { strict: true })) {
-            _ if self.target.lacks_current() => only(vec![NO_CURRENT.into()]),
-            Err(failure) if failure.error().kind() == Kind::Corrupt => {
-                only(why_it_does_not_open(mended.problems, failure.error().to_string()))
-            }
-            other => other?,
-        };
-        let verdict = seen.verdict();
-        let repaired = Repaired { tables_kept: seen.tables, problems: seen.problems, ..Repaired::default() };
-        let report = Report { written: false, ..Report::of(repaired, mended.nvram_doubtful) };
-        ui.result(&report, || report.text());
-        if verdict == Verdict::Problems {
-            ui.remark(
-                "nothing was changed; --write makes a store of what is left, if anything of it can be read",
-            );
+        let is_wrong = !report.problems.is_empty();
+        if is_wrong && !self.write {
+            ui.remark("nothing was changed; --write does it");
         }
-        Ok(verdict)
+        Ok(if report.is_doubtful() || is_wrong && !self.write { Verdict::Problems } else { Verdict::Fine })
     }
 
     /// Advice that does not lead back here.
@@ -100,20 +79,12 @@ impl Args {
     }
 }
 
-/// What is wrong with the image, if it is on one, and the error, unless that says the same.
-fn why_it_does_not_open(mut of_image: Vec<String>, error: String) -> Vec<String> {
-    if !of_image.iter().any(|problem| error.contains(problem)) {
-        of_image.push(error);
-    }
-    of_image
-}
-
 impl Report {
-    fn of(mut repaired: Repaired, nvram_doubtful: bool) -> Report {
+    fn of(mut repaired: Repaired, write: bool, nvram_doubtful: bool) -> Report {
         let mut said = BTreeSet::new();
         repaired.problems.retain(|problem| said.insert(problem.clone()));
         Report {
-            written: !repaired.problems.is_empty(),
+            written: write && !repaired.problems.is_empty(),
             tables_kept: repaired.tables_kept,
             tables_rewritten: repaired.tables_rewritten,
             tables_doubtful: repaired.tables_doubtful,
@@ -127,17 +98,23 @@ impl Report {
         }
     }
 
+    /// True if something is, or may be, lost, or back that was deleted.
+    fn is_doubtful(&self) -> bool {
+        let lost = self.tables_lost > 0 || self.entries_lost > 0 || self.logs_damaged > 0;
+        lost || self.tables_doubtful > 0 || self.without_manifest || self.nvram_doubtful
+    }
+
     fn text(&self) -> String {
         let mut text = String::new();
         self.problems.iter().for_each(|problem| text.push_str(&format!("PROBLEM: {problem}\n")));
-        match (self.problems.is_empty(), self.written) {
-            (true, _) => text.push_str("nothing is wrong\n"),
-            (_, false) => {}
-            (_, true) => text.push_str(&format!(
-                "{} tables kept, {} written anew, {} lost; {} entries known to be lost; {} batches from logs\n",
-                self.tables_kept, self.tables_rewritten, self.tables_lost, self.entries_lost, self.batches
-            )),
+        if self.problems.is_empty() {
+            return "nothing is wrong\n".to_string();
         }
+        let would = if self.written { "" } else { "with --write: " };
+        text.push_str(&format!(
+            "{would}{} tables kept, {} written anew, {} lost; {} entries known to be lost; {} batches from logs\n",
+            self.tables_kept, self.tables_rewritten, self.tables_lost, self.entries_lost, self.batches
+        ));
         if self.written && self.problems.iter().any(|problem| problem.contains("the name of keyspace")) {
             text.push_str(
                 "a keyspace gets its name back by `vellum kv dump PATH --keyspace lost-N --output FILE`, `vellum kv \

@@ -23,7 +23,7 @@ const CURRENT: &str = "CURRENT";
 /// How the names of manifests end.
 const MANIFEST: &str = "manifest";
 /// What is said where CURRENT is gone, as the engines say it.
-pub const NO_CURRENT: &str = "CURRENT is missing, though there are tables or logs";
+const NO_CURRENT: &str = "CURRENT is missing, though there are tables or logs";
 
 /// A store that is there.
 #[derive(clap::Args)]

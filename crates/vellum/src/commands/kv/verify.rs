@@ -32,6 +32,7 @@ pub struct Seen {
     pub bytes: u64,
     pub logs: usize,
     pub problems: Vec<String>,
+    pub remarks: Vec<String>,
 }
 
 impl Args {
@@ -43,15 +44,15 @@ impl Args {
 }
 
 /// Reads and checks a store.
-pub fn look(target: &Target, strict: Strict) -> Result<Seen, crate::failure::Failure> {
+fn look(target: &Target, strict: Strict) -> Result<Seen, crate::failure::Failure> {
     let store = target.open_if_strict(strict)?;
     let seen = store.map().verify().map_err(|e| target.advise(e))?;
     // As long as it is open nobody writes to it.
     let of_image = Store::image_problems(target.path()).map_err(|e| target.advise(e))?;
     store.close().map_err(|e| target.advise(e))?;
-    let vellum::kv::Verified { tables, entries, bytes, logs, mut problems } = seen;
+    let vellum::kv::Verified { tables, entries, bytes, logs, mut problems, remarks } = seen;
     problems.extend(of_image.problems);
-    Ok(Seen { tables, entries, bytes, logs, problems })
+    Ok(Seen { tables, entries, bytes, logs, problems, remarks })
 }
 
 impl Seen {
@@ -64,7 +65,17 @@ impl Seen {
             self.tables, self.entries, self.logs
         );
         self.problems.iter().for_each(|problem| text.push_str(&format!("PROBLEM: {problem}\n")));
-        text + if self.problems.is_empty() { "all is well\n" } else { "" }
+        for remark in &self.remarks {
+            text.push_str(&format!(
+                "NOTE: {remark}: not synced, so perhaps a loss of power; the next command that writes gives up what \
+                 follows, `vellum kv repair` takes it before\n"
+            ));
+        }
+        text + match (self.problems.is_empty(), self.remarks.is_empty()) {
+            (false, _) => "",
+            (true, false) => "all that was synced is well\n",
+            (true, true) => "all is well\n",
+        }
     }
 
     /// Whether there were problems.

@@ -1,0 +1,131 @@
+//! A medium on which a repair is tried out: what is there is read, and what would change is kept aside.
+//!
+//! 1. Nothing of the medium below is changed.
+//! 2. What was written, or removed, here is seen here as if it were done.
+
+use super::{AreaReader, AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
+use crate::journal::Area;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{Error, Kind, LedgerSnapshot, Result};
+
+/// See the module.
+pub struct Rehearsal {
+    below: Arc<dyn Media>,
+    aside: Arc<dyn Media>,
+    removed: Mutex<Removed>,
+}
+
+/// What is below and would be no more.
+#[derive(Default)]
+struct Removed {
+    tables: BTreeSet<u64>,
+    areas: BTreeSet<Area>,
+}
+
+impl Rehearsal {
+    /// A medium that shows what is `below` and writes to `aside`, which is empty, and may be any other.
+    pub fn over(below: Arc<dyn Media>, aside: Arc<dyn Media>) -> Arc<Rehearsal> {
+        Arc::new(Rehearsal { below, aside, removed: Mutex::default() })
+    }
+
+    fn has_table(&self, number: u64) -> Result<bool> {
+        Ok(self.aside.tables()?.contains(&number))
+    }
+
+    /// Where an area is; an error if it would be no more.
+    fn of_area(&self, area: Area) -> Result<&dyn Media> {
+        match () {
+            () if self.aside.areas()?.contains(&area) => Ok(&*self.aside),
+            () if self.removed.lock().areas.contains(&area) => {
+                Err(Error::corrupt(format!("{area} is missing")))
+            }
+            () => Ok(&*self.below),
+        }
+    }
+}
+
+impl Media for Rehearsal {
+    fn shape(&self) -> MediaShape {
+        self.below.shape()
+    }
+    fn tables_free(&self) -> u64 {
+        let written = self.aside.tables().map_or(0, |tables| tables.len() as u64);
+        match self.below.tables_free() {
+            u64::MAX => u64::MAX,
+            free => free.saturating_sub(written),
+        }
+    }
+    fn tables_written_max(&self) -> usize {
+        self.below.tables_written_max()
+    }
+    fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
+        match self.tables_free() {
+            0 => Err(Error::new(Kind::NoSpace, "there is no room for what would be written anew")),
+            _ => self.aside.create_table(number, intent),
+        }
+    }
+    fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
+        match self.has_table(number)? {
+            true => self.aside.open_table(number),
+            false => self.below.open_table(number),
+        }
+    }
+    fn erase_table(&self, number: u64) -> Result<()> {
+        self.removed.lock().tables.insert(number);
+        self.aside.erase_table(number)
+    }
+    fn tables(&self) -> Result<Vec<u64>> {
+        let (mut tables, removed) = (self.below.tables()?, self.removed.lock());
+        tables.retain(|number| !removed.tables.contains(number));
+        tables.extend(self.aside.tables()?);
+        Ok(tables)
+    }
+    fn highest_table(&self) -> u64 {
+        self.below.highest_table()
+    }
+    fn problems(&self) -> Vec<String> {
+        self.below.problems()
+    }
+    fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
+        self.aside.create_area(area)
+    }
+    fn read_area(&self, area: Area) -> Result<Vec<u8>> {
+        self.of_area(area)?.read_area(area)
+    }
+    fn sync_area(&self, _area: Area) -> Result<()> {
+        Ok(())
+    }
+    fn remove_area(&self, area: Area) -> Result<()> {
+        self.removed.lock().areas.insert(area);
+        self.aside.remove_area(area)
+    }
+    fn sync_removals(&self) -> Result<()> {
+        Ok(())
+    }
+    fn keeps_areas(&self) -> bool {
+        self.below.keeps_areas()
+    }
+    fn open_area(&self, area: Area) -> Result<Arc<dyn AreaReader>> {
+        self.of_area(area)?.open_area(area)
+    }
+    fn areas(&self) -> Result<Vec<Area>> {
+        let (mut areas, removed) = (self.below.areas()?, self.removed.lock());
+        areas.retain(|area| !removed.areas.contains(area));
+        areas.extend(self.aside.areas()?);
+        Ok(areas)
+    }
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        match self.aside.current()? {
+            Some(bytes) => Ok(Some(bytes)),
+            None => self.below.current(),
+        }
+    }
+    fn set_current(&self, bytes: &[u8]) -> Result<()> {
+        self.aside.set_current(bytes)
+    }
+    fn ledger(&self) -> LedgerSnapshot {
+        self.aside.ledger()
+    }
+}
