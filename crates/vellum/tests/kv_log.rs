@@ -54,7 +54,7 @@ fn what_needs_an_order_or_another_engine_is_told() {
         ("kv dump log --prefix a", "have no order"),
         ("kv compact log --from a", "have no order"),
         ("kv ingest log steps", "have no order"),
-        ("kv drop log x", "have no order"),
+        ("kv drop log x", "no keyspaces"),
         ("kv put log a 2 --engine lsm", "leave --engine out"),
         ("kv put lsm a 2 --engine log", "leave --engine out"),
         ("kv put log a 2 --keyspace x", "no keyspaces"),

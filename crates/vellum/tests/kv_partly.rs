@@ -58,6 +58,28 @@ fn a_dump_that_fails_leaves_what_was_there() {
 }
 
 #[test]
+fn what_is_asked_of_a_store_that_cannot_have_it_is_refused_with_advice_that_helps() {
+    let home = Home::new();
+    home.ok("kv put l a 1 --engine log");
+    home.ok("kv open f.flash --flash 16MiB");
+    fs::write(home.path("device"), [0; 4096]).unwrap();
+    fs::write(home.path("long.tsv"), format!("a\t1\n{}\t2\n", "k".repeat(70_000))).unwrap();
+    fs::write(home.path("steps.tsv"), format!("del\ta\ndel\t{}\n", "k".repeat(70_000))).unwrap();
+    let refused = [
+        ("kv ingest l long.tsv", "`vellum kv load`"),
+        ("kv drop l drafts", "`vellum kv del`"),
+        ("kv open f.flash --device device", "leave --device out"),
+        ("kv load s long.tsv", "line 2: a key of 70000 bytes; 65535 is the most"),
+        ("kv batch s steps.tsv", "line 2: a key of 70000 bytes"),
+    ];
+    for (line, says) in refused {
+        let said = home.run(line);
+        assert!([2, 3].contains(&said.code) && said.err.contains(says), "{line}: {} {}", said.code, said.err);
+    }
+    assert_eq!(home.run("kv open f.flash --device device").code, 2);
+}
+
+#[test]
 fn what_comes_before_a_line_that_is_no_record_is_loaded() {
     let home = Home::new();
     fs::write(home.path("r.tsv"), lines(20_000) + "no record\n" + &lines(1)).unwrap();

@@ -49,11 +49,11 @@ impl Args {
                 Line::Put(key, value) => {
                     let fits = store.check_value(value.len());
                     fits.map_err(|e| self.target.advise(e.context(input.place())))?;
-                    scope.put(&mut batch, &key, &value)?;
+                    scope.put(&mut batch, &key, &value).map_err(|e| e.context(input.place()))?;
                     applied.puts += 1;
                 }
                 Line::Delete(key) => {
-                    scope.delete(&mut batch, &key)?;
+                    scope.delete(&mut batch, &key).map_err(|e| e.context(input.place()))?;
                     applied.deletes += 1;
                 }
             }

@@ -4,6 +4,7 @@ use super::advice::{advise_copy, refuse_inside};
 use super::stat::Figures;
 use super::target::Target;
 use crate::failure::{Outcome, Verdict};
+use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -45,7 +46,10 @@ impl Args {
         let (tables, table_bytes) = Figures::of(&store).tables();
         store.close().map_err(|e| self.target.advise(e))?;
         let made = Made { path: self.into.display().to_string(), tables, table_bytes };
-        ui.result(&made, || format!("{}: {} tables\n", made.path, made.tables));
+        ui.result(&made, || {
+            let size = text::bytes(made.table_bytes);
+            format!("{}: {} tables, {size}, and what is in no table yet\n", made.path, made.tables)
+        });
         Ok(Verdict::Fine)
     }
 }

@@ -1,10 +1,11 @@
 //! `kv drop`: a keyspace that is to go.
 
 use super::reusing::Reusing;
-use super::target::Target;
+use super::target::{Target, no_keyspaces};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
+use vellum::kv::AnyStore;
 
 /// Drop a keyspace with all it holds
 #[derive(clap::Args)]
@@ -33,7 +34,9 @@ struct Dropped {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let store = self.target.open_ordered_to_write(self.reusing)?;
+        let AnyStore::Lsm(store) = self.target.open_to_write(self.reusing)? else {
+            return Err(Failure::with_next(no_keyspaces(), "`vellum kv del` removes its keys, one by one"));
+        };
         if !store.keyspaces().contains(&self.name) {
             let error = vellum::base::Error::invalid(format!("there is no keyspace {:?}", self.name));
             return Err(Failure::with_next(error, format!("one of: {}", store.keyspaces().join(", "))));

@@ -205,7 +205,8 @@ impl WriteTarget {
             let error = Error::invalid("a log store (--engine log) has no order of keys, which this needs");
             return Err(Failure::with_next(error, "leave --engine out, or use `vellum kv load`"));
         }
-        ordered(self.open()?, &self.path)
+        let next = "use `vellum kv load`, which takes records in any order";
+        ordered(self.open()?, &self.path).map_err(|failure| failure.instead_next(next))
     }
 
     /// Opens it, or makes it.
@@ -273,6 +274,11 @@ impl WriteTarget {
 
     /// Says that the tables of the store, which is there, are on `device` now.
     pub fn move_to(&self, device: &Path) -> Result<(), Failure> {
+        if self.path.is_file() {
+            let error =
+                Error::invalid(format!("{} is a file, which has all of its store in it", self.name()));
+            return Err(Failure::with_next(error, "leave --device out, or name a directory"));
+        }
         Store::move_to(&self.path, device).map_err(|error| match error.kind() {
             Kind::Invalid => Failure::with_next(
                 error.context(self.name()),
@@ -354,9 +360,13 @@ impl Space {
     }
 
     fn not_in_a_log(&self) -> Failure {
-        let error = Error::new(Kind::Unsupported, "a log store has no keyspaces");
-        Failure::with_next(error, "leave --keyspace out, or use a store of engine lsm")
+        Failure::with_next(no_keyspaces(), "leave --keyspace out, or use a store of engine lsm")
     }
+}
+
+/// What is said of a log store where a keyspace is named.
+pub fn no_keyspaces() -> Error {
+    Error::new(Kind::Unsupported, "a log store has no keyspaces")
 }
 
 impl Scope {

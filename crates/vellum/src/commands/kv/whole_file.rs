@@ -1,17 +1,30 @@
 //! A file that is there under its name when it is whole, and not before: who replaces the dump of yesterday has that
 //! until today's is safe.
+//!
+//! Until then it has no name, so that nothing of it is left however its process ends; on file systems without such files
+//! (NFS, some of FUSE) its name begins with a dot.
 
 use crate::commands::disk::create_file;
 use crate::failure::Failure;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// See the module. Nothing is left of one that is dropped before it is finished.
 pub struct WholeFile {
     file: File,
-    /// What it is called while it is written, and will be. None of a pipe or a device, which is written as it is.
-    names: Option<(PathBuf, PathBuf)>,
+    /// None of a pipe or a device, which is written as it is.
+    place: Option<Place>,
+}
+
+/// Where a file will be.
+struct Place {
+    path: PathBuf,
+    /// What it is called until then, in the same directory.
+    part: PathBuf,
+    has_name: bool,
     /// One that came to be there meanwhile is replaced, too.
     replaces: bool,
 }
@@ -21,17 +34,20 @@ impl WholeFile {
     pub fn begin(path: &Path, force: bool) -> Result<WholeFile, Failure> {
         let is_there = path.symlink_metadata().is_ok();
         if is_there && (!force || !path.is_file()) {
-            return Ok(WholeFile { file: create_file(path, force)?, names: None, replaces: force });
+            return Ok(WholeFile { file: create_file(path, force)?, place: None });
         }
         // What a link leads to is replaced, not the link.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let part = path.with_file_name(format!(".vellum-{}.part", std::process::id()));
-        match create_file(&part, true) {
-            Ok(file) => Ok(WholeFile { file, names: Some((part, path)), replaces: force }),
+        let mut place = Place { path, part, has_name: false, replaces: force };
+        if let Ok(file) = place.unnamed() {
+            return Ok(WholeFile { file, place: Some(place) });
+        }
+        place.has_name = true;
+        match create_file(&place.part, true) {
+            Ok(file) => Ok(WholeFile { file, place: Some(place) }),
             // The file may be written to, and its directory not.
-            Err(_) if is_there => {
-                Ok(WholeFile { file: create_file(&path, force)?, names: None, replaces: force })
-            }
+            Err(_) if is_there => Ok(WholeFile { file: create_file(&place.path, force)?, place: None }),
             Err(failure) => Err(failure),
         }
     }
@@ -43,28 +59,63 @@ impl WholeFile {
 
     /// Makes it safe, and gives it its name.
     pub fn finish(mut self) -> io::Result<()> {
-        let Some((part, path)) = &self.names else {
-            return if self.file.metadata()?.is_file() { self.file.sync_all() } else { Ok(()) };
-        };
-        self.file.sync_all()?;
-        match std::fs::hard_link(part, path) {
-            Ok(()) => std::fs::remove_file(part)?,
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && !self.replaces => return Err(e),
-            // It is there, or there are no links.
-            Err(_) => std::fs::rename(part, path)?,
+        match &mut self.place {
+            Some(place) => {
+                self.file.sync_all()?;
+                place.name(&self.file)?;
+                File::open(place.directory())?.sync_all()
+            }
+            None if self.file.metadata()?.is_file() => self.file.sync_all(),
+            None => Ok(()),
         }
-        let place = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(place.unwrap_or(Path::new(".")))?.sync_all()?;
-        self.names = None;
-        Ok(())
     }
 }
 
-impl Drop for WholeFile {
+impl Place {
+    fn directory(&self) -> &Path {
+        let place = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        place.unwrap_or(Path::new("."))
+    }
+
+    fn unnamed(&self) -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        Ok(File::from(open(self.directory(), flags, Mode::RUSR | Mode::WUSR)?))
+    }
+
+    /// Gives a file its name, and none besides.
+    fn name(&mut self, file: &File) -> io::Result<()> {
+        match self.link(file, &self.path) {
+            Ok(()) if self.has_name => std::fs::remove_file(&self.part)?,
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && !self.replaces => return Err(e),
+            // It is there, or there are no links.
+            Err(_) => {
+                if !self.has_name {
+                    let _ = std::fs::remove_file(&self.part); // of a process that had our number
+                    self.link(file, &self.part)?;
+                    self.has_name = true;
+                }
+                std::fs::rename(&self.part, &self.path)?;
+            }
+        }
+        self.has_name = false;
+        Ok(())
+    }
+
+    fn link(&self, file: &File, path: &Path) -> io::Result<()> {
+        if self.has_name {
+            return std::fs::hard_link(&self.part, path);
+        }
+        let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(linkat(CWD, opened, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        if let Some((part, _)) = &self.names {
+        if self.has_name {
             // If this fails it stays, and is in nobody's way.
-            let _ = std::fs::remove_file(part);
+            let _ = std::fs::remove_file(&self.part);
         }
     }
 }
