@@ -44,9 +44,9 @@ impl Engine {
             return Ok(None);
         }
         let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest);
-        let store = manifest::store_of_remains(media, &areas);
-        let edits = manifests.flat_map(|area| manifest::read_what_can_be(media, area.number, store));
-        let edits: Vec<Edit> = edits.collect();
+        let store = manifest::store_of_remains(media, &areas)?;
+        let edits = manifests.map(|area| manifest::read_what_can_be(media, area.number, store));
+        let edits: Vec<Edit> = edits.collect::<Result<Vec<_>>>()?.concat();
         let is_of_log =
             |edit: &Edit| edit.comparator.as_deref() == Some(UNORDERED) || !edit.segments.is_empty();
         // A small store has nothing but logs.

@@ -11,6 +11,7 @@ use crate::journal::{
     salvage_records, store_of,
 };
 use crate::media::{AreaWriter, Media};
+use crate::repair::known;
 use std::sync::Arc;
 use vellum_base::{Cause, Error, Kind, Result};
 
@@ -101,25 +102,32 @@ pub(crate) fn read_of(media: &dyn Media, number: u64, store: Option<u64>) -> Res
     }
 }
 
-/// Edits of a damaged manifest, as far as they decode; of the store with this number, if its head does not say.
-pub(crate) fn read_what_can_be(media: &dyn Media, number: u64, store: Option<u64>) -> Vec<Edit> {
+/// Edits of a damaged manifest, as far as they decode; of the store with this number, if its head does not say. An
+/// error if it cannot be read now.
+pub(crate) fn read_what_can_be(media: &dyn Media, number: u64, store: Option<u64>) -> Result<Vec<Edit>> {
     let area = Area::manifest(number);
-    let bytes = media.read_area(area).unwrap_or_default();
+    let bytes = known(media.read_area(area))?.unwrap_or_default();
     let records = salvage_records(area, store, &bytes).unwrap_or_default().into_iter();
-    records.filter_map(|(_, edit)| Edit::decode(edit).ok()).collect()
+    Ok(records.filter_map(|(_, edit)| Edit::decode(edit).ok()).collect())
 }
 
 /// The number of the store of which these areas are left: what CURRENT says, else the newest manifest that does, else
-/// the newest log.
-pub(crate) fn store_of_remains(media: &dyn Media, areas: &[Area]) -> Option<u64> {
-    if let Ok(Some(bytes)) = media.current()
+/// the newest log. An error if that cannot be read now: an older one may be of another store.
+pub(crate) fn store_of_remains(media: &dyn Media, areas: &[Area]) -> Result<Option<u64>> {
+    if let Ok(Some(bytes)) = known(media.current())?
         && let Ok(current) = Current::decode(&bytes)
     {
-        return Some(current.store);
+        return Ok(Some(current.store));
     }
     let mut newest_first: Vec<Area> = areas.to_vec();
     newest_first.sort_by_key(|area| std::cmp::Reverse((area.kind == AreaKind::Manifest, area.number)));
-    newest_first.into_iter().find_map(|area| store_of(area, &media.read_area(area).ok()?))
+    for area in newest_first {
+        let store = known(media.read_area(area))?.ok().and_then(|bytes| store_of(area, &bytes));
+        if store.is_some() {
+            return Ok(store);
+        }
+    }
+    Ok(None)
 }
 
 /// See the module.

@@ -12,6 +12,7 @@ mod extents;
 mod faults;
 mod files;
 mod filled_up;
+mod flaky;
 mod foreign;
 mod full;
 mod golden;

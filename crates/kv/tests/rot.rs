@@ -106,6 +106,27 @@ fn each_sector_of_nvram_flipped_in_turn() {
     assert!(seen > 20, "only {seen} noticed");
 }
 
+/// What says that a log or a manifest is in a slot is there twice: what was synced there is not lost with a bit.
+#[test]
+fn each_byte_of_the_heads_of_slots_in_nvram_flipped_in_turn() {
+    let whole = flash_with(NandParams { nvram_bytes: 320 << 10, ..NandParams::default() });
+    let store = open_flash(&whole, RealEnv::new()).unwrap();
+    (0..50u8).for_each(|n| store.put(&[n], &[n; 30]).unwrap());
+    store.sync().unwrap();
+    let killed = whole.fork().unwrap();
+    let mut bytes = vec![0; killed.nvram().unwrap().bytes()];
+    killed.nvram().unwrap().read(0, &mut bytes).unwrap();
+    let heads = (0..bytes.len()).step_by(64).filter(|at| &bytes[*at..at + 4] == b"VKAR");
+    let mut slots = 0;
+    for at in heads.inspect(|_| slots += 1).flat_map(|at| at..at + 64) {
+        let fork = Arc::new(killed.fork().unwrap());
+        fork.nvram().unwrap().write(at, &[bytes[at] ^ 4]).unwrap();
+        let found = forward(open_flash(&fork, RealEnv::new()).unwrap().iter(Bounds::all()).unwrap()).unwrap();
+        assert_eq!(found.len(), 50, "byte {at}");
+    }
+    assert_eq!(slots, 2, "a manifest and a log");
+}
+
 #[test]
 fn each_sector_of_each_file_flipped_in_turn() {
     assert!(flip_each_sector(small()) > 100);

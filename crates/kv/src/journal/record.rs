@@ -81,8 +81,8 @@ impl<'a> Records<'a> {
         Records { area, tag, bytes, offset: 0, safe: 0, seq: 0, marked_seq: 0, head, ending }
     }
 
-    /// Begins with the head. `None` if that is torn: the area holds nothing. What follows it then is looked at as
-    /// records of `store`, if that is known, and as such of version 1.
+    /// Begins with the head. `None` if that is torn: the area holds nothing. An error if anything follows it, as it was
+    /// durable before: records of `store`, if that is known, or such of version 1.
     pub(crate) fn open(area: Area, store: Option<u64>, bytes: &'a [u8]) -> Result<Option<Records<'a>>> {
         Records::open_as(area, store, bytes, Ending::Torn)
     }
@@ -96,8 +96,12 @@ impl<'a> Records<'a> {
     ) -> Result<Option<Records<'a>>> {
         let records = Records::at_head(area, bytes, ending)?;
         if records.is_none() {
-            let torn = |store| Records::at_start(area, store, bytes, ending).must_be_torn();
-            [store, None].into_iter().try_for_each(torn)?;
+            for store in [store, None] {
+                let headless = Records::at_start(area, store, bytes, ending);
+                if let Some((at, _)) = Search::of(&headless, 0).next() {
+                    return Err(headless.damage(&format!("lost its head (a record follows at byte {at})")));
+                }
+            }
         }
         Ok(records)
     }

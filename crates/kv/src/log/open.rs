@@ -16,7 +16,7 @@ use crate::journal::{
     Area, Counted, Edit, Ending, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal, check_comparator,
     read_chain, salvage_records,
 };
-use crate::leftovers::{Leftovers, no_current};
+use crate::leftovers::{Leftovers, NUMBERS_MAX, no_current};
 use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::{self, Current, Manifest};
 use crate::media::{Media, MediaShape, ReadOnly, Sharing, check_shape, check_whole, refused};
@@ -31,8 +31,7 @@ use vellum_base::{Env, Error, IoClass, Kind, Result};
 
 /// A segment has a unit of records, one of its hint, and a foot; one that is worth it, some more.
 const SEGMENT_BYTES_LEAST: u64 = 5 * UNIT_BYTES as u64;
-/// More numbers are never given away: orders are made of them.
-pub(crate) const NUMBERS_MAX: u64 = u64::MAX / ORDERS / 2;
+const _: () = assert!(NUMBERS_MAX < u64::MAX / ORDERS / 2, "orders are made of numbers");
 
 /// What the manifest says after its last edit.
 #[derive(Clone, Debug, Default)]

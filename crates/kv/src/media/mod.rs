@@ -18,6 +18,7 @@
 
 mod dir;
 mod flash;
+mod patient;
 mod readonly;
 mod rehearsal;
 mod zones;
@@ -26,6 +27,7 @@ pub(crate) use dir::ZONES;
 pub use dir::{Directory, DirectoryOptions, Files, Handle, Mapping, Window};
 pub(crate) use flash::fuzzed as fuzzed_flash;
 pub use flash::{FlashMedia, Relinking, Schedule};
+pub(crate) use patient::Patient;
 pub(crate) use readonly::{ReadOnly, refused};
 pub use rehearsal::Rehearsal;
 pub(crate) use zones::fuzzed as fuzzed_zones;

@@ -12,9 +12,7 @@ mod salvage;
 mod segments;
 
 use super::collect::ORDERS;
-use super::open::{
-    Content, ManifestState, NUMBERS_MAX, OfLogs, cut, cut_bytes, read_logs, state_of, take_batch,
-};
+use super::open::{Content, ManifestState, OfLogs, cut, cut_bytes, read_logs, state_of, take_batch};
 use super::options::{Limits, Options};
 use super::record::{Item, Items, Record};
 use crate::engine::Engine;
@@ -22,10 +20,11 @@ use crate::journal::{
     Area, AreaKind, Edit, Ending, Payload, SEQ_TOLD_MAX, SegmentMeta, UNORDERED, of_another_store,
     salvage_records, store_of,
 };
+use crate::leftovers::NUMBERS_MAX;
 use crate::lifetime::Lifetime;
 use crate::log::foot::Origin;
 use crate::manifest;
-use crate::media::{Media, check_shape};
+use crate::media::{Media, Patient, check_shape};
 use crate::obsolete::Obsolete;
 use crate::repair::{Renewed, Repaired, give_up, known, manifest_in_force, missing};
 use std::collections::BTreeSet;
@@ -78,6 +77,7 @@ struct Salvaged {
 /// has to be written anew, `Unsupported` if something is of another store or of a later format, `Io` if something
 /// cannot be read now that may be at another time. Nothing that counts was changed then: it can be begun again.
 pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> Result<Repaired> {
+    let media = &Patient::with(media);
     if Engine::of_remains(&**media)? != Some(Engine::Log) {
         return Err(Error::invalid("there is no log store here"));
     }
@@ -92,7 +92,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         media,
         env,
         limits: Limits::new(&**media, options),
-        store: manifest::store_of_remains(&**media, &areas),
+        store: manifest::store_of_remains(&**media, &areas)?,
         areas,
         tables,
         numbers: AtomicU64::new(last + 1),
@@ -167,10 +167,11 @@ impl Repair<'_> {
     fn untold(&mut self, manifest: Option<u64>) -> Result<()> {
         self.report.untold = true;
         let read = |number| manifest::read_what_can_be(&**self.media, number, self.store);
-        let edits = manifest.map(read).unwrap_or_default();
+        let edits = manifest.map(read).transpose()?.unwrap_or_default();
         self.is_ours |= !edits.is_empty();
         for area in self.logs(0) {
-            let wrote = self.media.read_area(area).ok().and_then(|bytes| store_of(area, &bytes));
+            let bytes = known(self.media.read_area(area))?.ok();
+            let wrote = bytes.and_then(|bytes| store_of(area, &bytes));
             if wrote.is_some() && wrote != self.store {
                 return Err(of_another_store(area));
             }

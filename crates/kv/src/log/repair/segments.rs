@@ -3,11 +3,12 @@
 use super::Repair;
 use super::salvage::{Remains, foot_of};
 use crate::journal::{Edit, SegmentMeta, lacks_a_log};
+use crate::leftovers::NUMBERS_MAX;
 use crate::log::background::write_out;
 use crate::log::collect::ORDERS;
 use crate::log::core::Begun;
 use crate::log::foot::{Foot, Origin};
-use crate::log::open::{ManifestState, NUMBERS_MAX};
+use crate::log::open::ManifestState;
 use crate::log::record::Record;
 use crate::log::segment::{Home, Reading, Segment, start};
 use crate::log::writer::table_bytes;

@@ -18,9 +18,9 @@ use vellum_base::{Kind, Result};
 
 impl Repair<'_> {
     /// The logs that a table points into, as far as it can be read.
-    pub(super) fn logs_of(&self, number: u64) -> BTreeSet<u64> {
+    pub(super) fn logs_of(&self, number: u64) -> Result<BTreeSet<u64>> {
         let mut logs = BTreeSet::new();
-        let Ok(reader) = self.media.open_table(number) else { return logs };
+        let Ok(reader) = known(self.media.open_table(number))? else { return Ok(logs) };
         let unit_bytes = self.unit_bytes_of(&*reader);
         let note = |_: &[u8], stamp: Stamp, value: &[u8]| {
             let pointer = stamp.is_in_log().then(|| Pointer::decode(value));
@@ -28,8 +28,8 @@ impl Repair<'_> {
             Ok(())
         };
         // What cannot be read is told of where the table is saved.
-        let _ = salvage(&*reader, &**self.env, unit_bytes, note);
-        logs
+        let _ = known(salvage(&*reader, &**self.env, unit_bytes, note))?;
+        Ok(logs)
     }
 
     /// Writes the newest entries of a flush into tables of `level`: those of a table, and of its logs. Where the
@@ -83,8 +83,8 @@ impl Repair<'_> {
             };
             match self.each_batch(*log, below, take) {
                 Ok(first) => below = first.map_or(below, |first| first.min(below)),
-                // As if there were no room: it can be opened another time.
-                Err(error) if error.kind() == Kind::NoSpace => return Err(error),
+                // It may be read another time.
+                Err(error) if error.kind() != Kind::Corrupt => return Err(error),
                 Err(error) => self.problem(error),
             }
         }

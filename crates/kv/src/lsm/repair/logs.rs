@@ -9,7 +9,7 @@ use crate::lsm::merge::{Cursor, Stream};
 use crate::lsm::recover::ManifestState;
 use crate::lsm::replay::read_logs;
 use crate::lsm::table::{Table, TableCursor};
-use crate::repair::missing;
+use crate::repair::{known, missing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Kind, Result};
@@ -23,7 +23,8 @@ impl Repair<'_> {
         let kept: BTreeSet<u64> = told.iter().flat_map(|told| told.kept_logs()).collect();
         let mut own_logs = 0;
         for area in &self.areas {
-            let wrote = self.media.read_area(*area).ok().and_then(|bytes| store_of(*area, &bytes));
+            let bytes = known(self.media.read_area(*area))?.ok();
+            let wrote = bytes.and_then(|bytes| store_of(*area, &bytes));
             let is_foreign = wrote.is_some_and(|wrote| wrote != store);
             let counts =
                 told.is_some_and(|told| area.number >= told.log_floor && !kept.contains(&area.number));

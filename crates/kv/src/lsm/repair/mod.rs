@@ -18,7 +18,7 @@ use crate::lsm::keyspace::Keyspaces;
 use crate::lsm::recover::{ManifestState, state_of};
 use crate::lsm::table::Table;
 use crate::manifest;
-use crate::media::Media;
+use crate::media::{Media, Patient};
 use crate::options::Options;
 use crate::repair::{Named, Renewed, Repaired, give_up, known, manifest_in_force};
 use std::collections::BTreeSet;
@@ -56,13 +56,14 @@ struct Repair<'a> {
 
 /// Repairs the store on `media`, which nobody else has open. Writes nothing where nothing is wrong. Open it afterwards.
 pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> Result<Repaired> {
+    let media = &Patient::with(media);
     let (areas, tables) = (media.areas()?, media.tables()?);
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
     let next_number = number_after(numbers.chain([media.highest_table()]))?;
     if areas.is_empty() && tables.is_empty() && matches!(media.current(), Ok(None)) {
         return Err(Error::invalid("there is no key-value store here"));
     }
-    let store = manifest::store_of_remains(&**media, &areas);
+    let store = manifest::store_of_remains(&**media, &areas)?;
     // To this repair its segments would be damaged tables.
     if Engine::of_remains(&**media)? == Some(Engine::Log) {
         return Err(Error::new(Kind::Unsupported, "it is a log store, which `log::repair` repairs"));
@@ -150,7 +151,7 @@ impl Repair<'_> {
             self.last_seq = told.last_seq;
             self.numbers.fetch_max(told.next_number, Relaxed);
         } else {
-            let edits = manifest::read_what_can_be(&**self.media, number, self.store);
+            let edits = manifest::read_what_can_be(&**self.media, number, self.store)?;
             self.is_ours |= !edits.is_empty();
             edits.iter().for_each(|edit| self.keyspaces.apply(edit));
         }

@@ -55,7 +55,7 @@ impl Repair<'_> {
         let mut metas = Vec::new();
         let is_table = |number: &&u64| **number != NAMELESS && !merged_away.contains(number);
         for number in &numbers {
-            let logs = self.logs_of(*number);
+            let logs = self.logs_of(*number)?;
             self.pointed_logs.extend(&logs);
             if !is_table(&number) {
                 continue;

@@ -20,6 +20,7 @@ use super::{
     AreaReader, AreaWriter, Intent, Media, MediaShape, Sharing, Stored, TableReader, TableWriter, UNIT_BYTES,
 };
 use crate::journal::{Area, AreaKind};
+use crate::leftovers::NUMBERS_MAX;
 use area::{FileArea, KeptArea};
 use files::{CLONES, HostFiles, LOCK};
 use std::collections::BTreeSet;
@@ -38,8 +39,8 @@ const NEW: &str = ".new";
 const TABLE: &str = ".table";
 /// Most bytes of CURRENT, or of another note.
 const NOTE_BYTES_MAX: u64 = 8192;
-/// No store comes to higher numbers, were it to make a table each nanosecond of a day: a file that has one is not ours.
-const NUMBER_MAX: u64 = 1 << 47;
+/// A file that has a higher number is not ours: none that is given is as high.
+const NUMBER_MAX: u64 = 2 * NUMBERS_MAX;
 /// Most bytes of an area that is read.
 const AREA_BYTES_MAX: u64 = 4 << 30;
 

@@ -3,7 +3,7 @@
 //! The first 4096 bytes: a head at 0, two copies of CURRENT at 1024 and 2048. Then slots for areas, each with a head
 //! of 64 bytes: two for manifests, the others for logs.
 //!
-//! 1. A slot whose head does not check out is free.
+//! 1. A slot neither of whose heads checks out is free. It has two, alike: what is durable in it would be lost with one.
 //! 2. Of the copies of CURRENT that check out, the one with the higher turn counts; the other is written next.
 
 use crate::bytes::{Fields, u32_at};
@@ -279,22 +279,25 @@ fn turn_and_content(bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
     Some((turn, fields.take(len)?.to_vec()))
 }
 
-fn slot_head(area: Area) -> [u8; 24] {
-    let mut head = [0; 24];
+fn slot_head(area: Area) -> [u8; SLOT_HEAD_BYTES] {
+    let mut head = [0; SLOT_HEAD_BYTES / 2];
     head[..4].copy_from_slice(b"VKAR");
     head[8] = matches!(area.kind, AreaKind::Manifest) as u8;
     head[16..24].copy_from_slice(&area.number.to_le_bytes());
-    let crc = vellum_codes::crc32c(&head[8..]);
+    let crc = vellum_codes::crc32c(&head[8..24]);
     head[4..8].copy_from_slice(&crc.to_le_bytes());
-    head
+    std::array::from_fn(|at| head[at % head.len()])
 }
 
+/// What either of its copies says; programs of before wrote the first.
 fn slot_area(head: &[u8; SLOT_HEAD_BYTES]) -> Option<Area> {
-    if &head[..4] != b"VKAR" || u32_at(head, 4) != vellum_codes::crc32c(&head[8..24]) {
-        return None;
-    }
-    let number = u64::from_le_bytes(head[16..24].try_into().expect("eight bytes"));
-    Some(if head[8] == 1 { Area::manifest(number) } else { Area::log(number) })
+    head.chunks(SLOT_HEAD_BYTES / 2).find_map(|copy| {
+        if &copy[..4] != b"VKAR" || u32_at(copy, 4) != vellum_codes::crc32c(&copy[8..24]) {
+            return None;
+        }
+        let number = u64::from_le_bytes(copy[16..24].try_into().expect("eight bytes"));
+        Some(if copy[8] == 1 { Area::manifest(number) } else { Area::log(number) })
+    })
 }
 
 #[cfg(test)]

@@ -112,7 +112,9 @@ impl Tag {
     fn read(flash: &dyn Flash, page: PageAddr) -> Result<Option<Tag>> {
         let dies = flash.geometry().dies();
         let mut bytes = vec![0; TAG_BYTES + dies.div_ceil(8) as usize];
-        match flash.read(IoClass::Metadata, page, 0, &mut bytes, &mut []) {
+        let mut read = || flash.read(IoClass::Metadata, page, 0, &mut bytes, &mut []);
+        // What a device fails once is not lost: a superblock without tags is erased.
+        match read().or_else(|_| read()) {
             Ok(_) => Tag::decode(&bytes, dies),
             Err(_) => Ok(None),
         }

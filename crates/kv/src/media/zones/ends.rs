@@ -2,6 +2,7 @@
 
 use super::Inner;
 use super::label::{TableEnd, UNIT_BYTES};
+use crate::media::patient::twice;
 use std::ops::ControlFlow;
 use vellum_base::{Kind, Result};
 
@@ -82,7 +83,7 @@ impl Inner {
     }
 
     fn is_read(&self, zone: u32, from: u64, out: &mut [u8]) -> Result<bool> {
-        match self.zones.read(zone, from, out) {
+        match twice(|| self.zones.read(zone, from, out)) {
             Err(e) if e.kind() == Kind::PowerLost => Err(e),
             read => Ok(read.is_ok()),
         }

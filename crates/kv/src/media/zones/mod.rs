@@ -19,6 +19,7 @@ mod writer;
 
 pub use home::ZoneHome;
 
+use super::patient::twice;
 use super::{AreaWriter, Directory, Intent, Media, MediaShape, NAMELESS, Sharing, TableReader, TableWriter};
 use crate::journal::Area;
 use home::Note;
@@ -177,7 +178,7 @@ fn label_of(zones: &dyn Zones, id: [u8; 16], device: &str) -> Result<Label> {
         if zones.report(LABEL_ZONE).written < at + UNIT_BYTES as u64 {
             break;
         }
-        match zones.read(LABEL_ZONE, at, &mut unit).map(|()| Label::decode(&unit).filter(is_own)) {
+        match twice(|| zones.read(LABEL_ZONE, at, &mut unit)).map(|()| Label::decode(&unit).filter(is_own)) {
             Ok(Some(label)) => return Ok(label),
             Ok(None) => {}
             Err(error) => unreadable = Some(error),
@@ -202,7 +203,7 @@ fn find_tables(zones: &dyn Zones, label: Label) -> Result<Homes> {
             homes.left_open.push(zone);
         }
         let head = match report.written >= UNIT_BYTES as u64 {
-            true => zones.read(zone, 0, &mut unit).map(|()| TableHead::decode(&unit)),
+            true => twice(|| zones.read(zone, 0, &mut unit)).map(|()| TableHead::decode(&unit)),
             false => Ok(None),
         };
         let head = match head {
