@@ -5,8 +5,8 @@ use crate::media::Media;
 use std::collections::BTreeSet;
 use vellum_base::{Error, Kind, Result};
 
-/// No store comes to higher numbers, were it to make a table each nanosecond of a day: one that something has is damage,
-/// or worse.
+/// No store comes to higher numbers, were it to make a table each nanosecond of a day: one that something has is
+/// damage, or worse.
 pub(crate) const NUMBERS_MAX: u64 = 1 << 46;
 
 /// What nothing counts on.

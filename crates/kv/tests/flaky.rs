@@ -132,7 +132,7 @@ fn content_of_log(media: Arc<dyn Media>) -> Result<Model> {
     log::walked(&log::open_with(media, log::small())?)
 }
 
-/// A repair of which one call fails once does what it would have done, or is refused and does it when it is begun again.
+/// A repair of which one call fails once does what it would have done, or is refused, and does it when begun again.
 fn each_fails_once(stored: &[(String, Vec<u8>)], mend: Mend, content: Content) {
     let whole = doubtful(stored);
     let report = mend(&(whole.directory() as Arc<dyn Media>)).unwrap();

@@ -3,7 +3,7 @@
 //! The first 4096 bytes: a head at 0, two copies of CURRENT at 1024 and 2048. Then slots for areas, each with a head
 //! of 64 bytes: two for manifests, the others for logs.
 //!
-//! 1. A slot neither of whose heads checks out is free. It has two, alike: what is durable in it would be lost with one.
+//! 1. A slot neither of whose heads checks out is free. It has two, alike: what is durable in it was lost with one.
 //! 2. Of the copies of CURRENT that check out, the one with the higher turn counts; the other is written next.
 
 use crate::bytes::{Fields, u32_at};

@@ -1,8 +1,8 @@
 //! A file that is there under its name when it is whole, and not before: who replaces the dump of yesterday has that
 //! until today's is safe.
 //!
-//! Until then it has no name, so that nothing of it is left however its process ends; on file systems without such files
-//! (NFS, some of FUSE) its name begins with a dot.
+//! Until then it has no name, so that nothing of it is left however its process ends; on file systems without such
+//! files (NFS, some of FUSE) its name begins with a dot.
 
 use crate::commands::disk::create_file;
 use crate::failure::Failure;
