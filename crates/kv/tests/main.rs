@@ -8,6 +8,7 @@ mod beside;
 mod copies;
 mod crash;
 mod doubtful;
+mod emptied;
 mod extents;
 mod faults;
 mod files;

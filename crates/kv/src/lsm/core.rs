@@ -270,12 +270,12 @@ impl Core {
     /// The compaction that is most urgent now.
     pub(crate) fn pick(&self, version: &Version, state: &State) -> Option<Job> {
         let room = self.room();
-        let is_idle = state.running.is_empty() && state.frozen.is_empty() && !version.levels[0].is_empty();
-        // What is kept for flushes is lent to a merge of level 0 where none fits otherwise: it gives it back. Those of
-        // other levels may need more tables than they replace, for good.
+        let is_idle = state.running.is_empty() && state.frozen.is_empty();
+        // What is kept for flushes is lent to a merge of level 0, or of deletes, where none fits otherwise: it gives it
+        // back. Others may need more tables than they replace, for good.
         let in_the_end = || {
             let job = self.pick_in(room.in_the_end(), version, state)?;
-            (job.claim.level == 0 && !job.upper.is_empty()).then_some(job)
+            (!job.upper.is_empty()).then_some(job)
         };
         self.pick_in(room, version, state).or_else(|| is_idle.then(in_the_end).flatten())
     }
@@ -285,6 +285,7 @@ impl Core {
         let progress = state.progress.as_ref();
         let situation = Situation::new(&state.running, &state.requested, progress, room);
         let situation = situation.with_gathers(&state.gathers, &state.gathered_in_vain);
+        let situation = situation.with_reserve(self.kept_for_deletes(state));
         match self.options.rules {
             Rules::Vellum => {
                 // Where room is short it is kept for who writes.

@@ -50,6 +50,7 @@ pub struct Ingest<'a> {
     sink: TableSink<'a>,
     /// Internal.
     key: Vec<u8>,
+    key_bytes_max: usize,
     entries: u64,
     /// Of keys and values.
     data_bytes: u64,
@@ -79,7 +80,8 @@ impl<'a> Ingest<'a> {
             Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
         let floor = core.visible.load(Ordering::Acquire) + 1;
         let sink = TableSink::new(core, intent).ingesting(floor).for_level(LEVELS - 1);
-        Ok(Ingest { core, keyspace, sink, key: Vec::new(), entries: 0, data_bytes: 0, has_failed: false })
+        let (key, key_bytes_max) = (Vec::new(), 0);
+        Ok(Ingest { core, keyspace, sink, key, key_bytes_max, entries: 0, data_bytes: 0, has_failed: false })
     }
 
     /// Adds an entry; its key must be above the last one's.
@@ -90,13 +92,13 @@ impl<'a> Ingest<'a> {
         if self.entries > 0 && self.key[1..] >= *key {
             return Err(Error::invalid("ingested keys must ascend"));
         }
-        if self.sink.fill().is_none() {
+        let stored = [&[self.keyspace.space.number], key].concat();
+        if self.sink.begins_with(&stored, value) {
             self.core.wait_for_tables(self.core.spare_for(false) + 1, 1)?;
         }
-        self.key.clear();
-        self.key.push(self.keyspace.space.number);
-        self.key.extend_from_slice(key);
+        self.key = stored;
         self.entries += 1;
+        self.key_bytes_max = self.key_bytes_max.max(key.len());
         self.data_bytes += (key.len() + value.len()) as u64;
         let added = self.sink.add(&self.key, Stamp::new(0, EntryKind::Put), value);
         added.inspect_err(|_| self.has_failed = true)
@@ -115,6 +117,7 @@ impl<'a> Ingest<'a> {
         core.wait_for_level0()?;
         // What was written before must not be lost while this is not.
         core.sync_held(&mut writer)?;
+        core.key_bytes_max.fetch_max(self.key_bytes_max, Ordering::Relaxed);
         let tables = self.sink.finish()?; // from here on they are the manifest's
         let result = core.place(&mut writer, tables, self.data_bytes);
         drop(writer);

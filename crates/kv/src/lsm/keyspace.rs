@@ -271,6 +271,7 @@ impl Store {
         if self.version().keyspaces.named(name).is_some() {
             return Err(Error::invalid(format!("there is a keyspace {name:?} already")));
         }
+        core.check_told(name.len())?;
         let (Some(number), _) = core.free_number(&writer)? else { return Ok(false) };
         core.install(&Edit { created: vec![(number, name.into())], ..Edit::default() }, |_, _| ())?;
         Ok(true)

@@ -143,7 +143,10 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
         Rules::LevelDb => small,
     };
     // A table has its only key up to nine times, as far as whoever plans it knows, and the value twice.
-    let key_bytes_max = KEY_BYTES_MAX.min(table / 16);
+    let manifest = usize::try_from(shape.manifest_bytes).unwrap_or(usize::MAX);
+    // It has two keys of each table, and where it is a slot of NVRAM it is no longer than that.
+    let told = if shape.areas_are_files { KEY_BYTES_MAX } else { manifest / 8 };
+    let key_bytes_max = KEY_BYTES_MAX.min(table / 16).min(told);
     let value_bytes_max = VALUE_BYTES_MAX.min(table / 8).min(log / 4);
     let level1_bytes = match options.level1_bytes {
         0 => (LEVEL1_MEMTABLES * memtable_bytes as u64)

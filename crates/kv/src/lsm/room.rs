@@ -12,6 +12,7 @@ use crate::lsm::version::Version;
 use crate::options::Rules;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
+use vellum_base::{Error, Kind, Result};
 
 /// Tables that puts leave for deletes: what these take until they are merged.
 const DELETE_TABLES: u64 = 3;
@@ -22,6 +23,9 @@ const SHORT_MERGE_TABLES: u64 = 16;
 const FLUSH_MARGIN_BYTES: u64 = 128 << 10;
 /// A memtable takes one of so many parts of the room to spare: it is there as a log, then as a table.
 const MEMTABLE_PARTS: u64 = 8;
+
+/// Names of keyspaces may have one of so many parts of a manifest in NVRAM.
+const NAMES_PARTS: u64 = 4;
 
 /// Small tables that become one unasked, at least, and where room is short.
 const GATHERED: usize = 8;
@@ -57,6 +61,28 @@ impl Core {
     /// Tables that the manifest has room for, where it has no more than a slot of NVRAM: with keys as long as those
     /// that it has, and some with the longest that was written.
     fn tables_to_tell(&self) -> u64 {
+        self.tables_to_tell_beside(0)
+    }
+
+    /// An error if names, with one of so many bytes more, would have more of the manifest than leaves it to tables, or
+    /// more than what is kept for merges leaves them.
+    pub(crate) fn check_told(&self, name_bytes: usize) -> Result<()> {
+        let (version, shape) = (self.view.load().version.clone(), self.media.shape());
+        let names = (version.keyspaces.told_bytes() + name_bytes) as u64;
+        let reserve = self.reserve(&self.room(), &version, &self.state.lock());
+        let needed = reserve + self.spare_for(false);
+        let is_short = names > shape.manifest_bytes / NAMES_PARTS;
+        match shape.areas_are_files || !is_short && self.tables_to_tell_beside(name_bytes) >= needed {
+            true => Ok(()),
+            false => Err(Error::new(
+                Kind::NoSpace,
+                "the manifest, a slot of NVRAM, has no room for another name: drop a keyspace, or take shorter names",
+            )),
+        }
+    }
+
+    /// The same, beside so many bytes more.
+    fn tables_to_tell_beside(&self, more: usize) -> u64 {
         let shape = self.media.shape();
         if shape.areas_are_files {
             return u64::MAX;
@@ -64,7 +90,7 @@ impl Core {
         let version = self.view.load().version.clone();
         let longest = 2 * self.key_bytes_max.load(Relaxed);
         let longer = FLUSHED_TABLES * longest.saturating_sub(version.bounds_bytes);
-        let needed = version.told_bytes + STORE_TOLD_BYTES + longer;
+        let needed = version.told_bytes + STORE_TOLD_BYTES + longer + more;
         let left = shape.manifest_bytes.saturating_sub(needed as u64);
         left / (TABLE_TOLD_BYTES + version.bounds_bytes) as u64
     }
@@ -73,6 +99,16 @@ impl Core {
     /// two tables of deeper levels, too.
     pub(crate) fn spare_for(&self, only_deletes: bool) -> u64 {
         DELETE_TABLES + if only_deletes { 0 } else { self.merge_tables() }
+    }
+
+    /// Tables that merges of deeper levels leave for deletes, and for merging these into level 1. None where there are
+    /// enough, but the manifest has no room to tell of more: merges then make it shorter, if anything.
+    pub(crate) fn kept_for_deletes(&self, state: &State) -> u64 {
+        if self.tables_to_tell() < self.media.tables_free() {
+            return 0;
+        }
+        let merged = tables_of_merge(FLUSHED_TABLES as u64) + self.flush_tables(&self.room(), state);
+        merged + self.spare_for(true).min(self.limits.spare_tables_max)
     }
 
     /// Tables that merging one of a deeper level with another may create: no more than merging all of them, but for two
@@ -126,11 +162,13 @@ impl Core {
     }
 
     /// True if a memtable of nothing but deletes may become a table though less is free: merges need no more room for
-    /// it than there is then, nothing else being under way, and they win some.
+    /// it than there is then, be it piece by piece, nothing else being under way, and they win some.
     pub(crate) fn has_room_for_deletes(&self, version: &Version, state: &State) -> bool {
         let room = self.room();
         let is_idle = state.running.is_empty() && state.frozen.is_empty();
-        is_idle && room.tables > self.upper_job(&room, version)
+        let tight = Room { is_tight: room.whole_tables, ..room };
+        let piece = tight.merge_of(version.levels[0].iter(), FLUSHED_TABLES as u64, 0);
+        is_idle && room.tables > self.upper_job(&room, version).min(piece)
     }
 
     /// Tables that flushes and a compaction of level 0 may need.

@@ -19,6 +19,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
+/// The mean length of bounds is of so many tables, at least: a few long keys say little of those to come.
+const BOUNDS_OF: usize = 16;
+
 /// See the module.
 #[derive(Clone, Default)]
 pub(crate) struct Version {
@@ -77,7 +80,7 @@ impl Version {
         let without = tables.filter(|table| table.meta.sum.is_none()).count();
         self.told_bytes =
             self.keyspaces.told_bytes() + TABLE_TOLD_BYTES * count - SUM_TOLD_BYTES * without + sum;
-        self.bounds_bytes = sum.div_ceil(count.max(1));
+        self.bounds_bytes = sum.div_ceil(count.max(BOUNDS_OF));
         self.fences =
             self.levels.each_ref().map(|level| Fences::new(level.iter().map(|t| &t.meta.largest[..])));
     }

@@ -4,6 +4,7 @@
 //! 1. Nobody waits where nothing can bring it about: nothing is under way, nothing fits, nothing is left to erase.
 //! 2. A store that rests is woken where there is more room than when it began to.
 
+use crate::batch::Batch;
 use crate::journal::LEVELS;
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::Range;
@@ -13,7 +14,10 @@ use crate::lsm::writer::Writer;
 use vellum_base::sync::MutexGuard;
 use vellum_base::{Error, Kind, Result};
 
-fn full() -> Error {
+/// How often a batch is there until it is merged: in the log, in level 0, and in what comes of that, a little more.
+const TIMES_WRITTEN: u64 = 4;
+
+pub(crate) fn full() -> Error {
     Error::new(Kind::NoSpace, "the medium is full; delete keys, drop snapshots and iterators, then compact")
 }
 
@@ -45,12 +49,18 @@ impl Core {
     /// Waits until a memtable of nothing but deletes may become a table: until those before it are merged down as far
     /// as may win room, while there is enough to merge them.
     pub(crate) fn wait_to_delete(&self) -> Result<()> {
-        // Where tables are superblocks, merges of deeper levels may take more of them than they give back.
-        let early = if self.media.room_bytes().is_some() { LEVELS } else { 1 };
-        match self.wait_for_tables(self.merge_tables(), early) {
+        match self.wait_for_tables(self.merge_tables(), LEVELS) {
             Err(error) if error.kind() == Kind::NoSpace => self.wait_for_tables(self.spare_for(true), 0),
             waited => waited,
         }
+    }
+
+    /// Waits until a batch that is more than a memtable has room: as a log, as tables, and while these are merged.
+    pub(crate) fn wait_for_large(&self, batch: &Batch) -> Result<()> {
+        let tables = (batch.bytes() as u64).div_ceil(self.room().table_bytes);
+        let only_deletes = batch.only_deletes();
+        let early = if only_deletes { LEVELS } else { 0 };
+        self.wait_for_tables(self.spare_for(only_deletes) + TIMES_WRITTEN * tables, early)
     }
 
     /// Waits while level 0 is full and merged, and until one more table leaves room to merge it.

@@ -47,10 +47,7 @@ impl Core {
     pub(crate) fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
         self.check_batch(batch)?;
         if batch.is_empty() {
-            return match durability {
-                Durability::Sync => self.sync_log(),
-                _ => Ok(()),
-            };
+            return self.settle(durability);
         }
         self.env.charge(self.options.cpu.put);
         let mut writer = self.writer.lock();
@@ -84,6 +81,19 @@ impl Core {
         match durability {
             Durability::Sync => self.sync_upto(upto),
             _ => Ok(()),
+        }
+    }
+
+    /// What was written before becomes as durable as that.
+    fn settle(&self, durability: Durability) -> Result<()> {
+        match durability {
+            Durability::None => Ok(()),
+            Durability::Buffered => {
+                self.state.check_writable()?;
+                let handed_over = self.with_room(|| self.writer.lock().wal.hand_over());
+                handed_over.map(drop).map_err(|error| self.state.refused_or_poisoned(error))
+            }
+            Durability::Sync => self.sync_log(),
         }
     }
 
@@ -129,11 +139,15 @@ impl Core {
         let record = record_bytes(batch.bytes());
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
         let full = needed > self.memtable_bytes_max() || log_bytes + record > self.limits.log_bytes;
-        if full && writer.memtable_bytes > 0 {
+        let is_large = batch.bytes() > self.memtable_bytes_max();
+        if full && (writer.memtable_bytes > 0 || is_large) {
             match batch.only_deletes() {
+                _ if is_large => self.wait_for_large(batch)?,
                 true => self.wait_to_delete()?,
                 false => self.wait_for_tables(self.spare_for(false), 0)?,
             }
+        }
+        if full && writer.memtable_bytes > 0 {
             self.freeze(writer)?;
         }
         let tables = self.level0_tables();

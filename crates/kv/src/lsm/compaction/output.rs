@@ -143,6 +143,11 @@ impl<'a> TableSink<'a> {
         &self.done
     }
 
+    /// True if the next entry begins a table.
+    pub(crate) fn begins_with(&self, key: &[u8], value: &[u8]) -> bool {
+        self.open.as_ref().is_none_or(|open| open.builder.bytes_with(key, value) as u64 > self.most(open))
+    }
+
     /// Bytes of the table being written, and how many it is to have at most.
     pub(crate) fn fill(&self) -> Option<(u64, u64)> {
         self.open.as_ref().map(|open| (open.builder.bytes() as u64, self.most(open)))
@@ -162,9 +167,7 @@ impl<'a> TableSink<'a> {
 
     /// Adds the next entry.
     pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) -> Result<()> {
-        if let Some(open) = &self.open
-            && open.builder.bytes_with(key, value) as u64 > self.most(open)
-        {
+        if self.begins_with(key, value) {
             self.cut()?;
         }
         let is_bounded = self.media.shape().whole_tables;

@@ -86,6 +86,8 @@ pub(crate) struct Situation<'a> {
     toll_is_due: bool,
     /// Without what flushes and jobs under way may need.
     pub(super) room: Room,
+    /// Tables that jobs of deeper levels leave for deletes.
+    reserve: u64,
 }
 
 impl<'a> Situation<'a> {
@@ -97,7 +99,20 @@ impl<'a> Situation<'a> {
     ) -> Situation<'a> {
         let room = room.beside(running);
         let in_vain = const { &BTreeSet::new() };
-        Situation { running, requested, gathers: &[], in_vain, progress, toll_is_due: false, room }
+        Situation {
+            running,
+            requested,
+            gathers: &[],
+            in_vain,
+            progress,
+            toll_is_due: false,
+            room,
+            reserve: 0,
+        }
+    }
+
+    pub(crate) fn with_reserve(self, reserve: u64) -> Situation<'a> {
+        Situation { reserve, ..self }
     }
 
     pub(crate) fn with_gathers(self, gathers: &'a [Gather], in_vain: &'a BTreeSet<u64>) -> Situation<'a> {
@@ -111,6 +126,15 @@ impl<'a> Situation<'a> {
     /// True if somebody waits for tables of the level.
     pub(super) fn is_requested(&self, version: &Version, level: usize) -> bool {
         self.requested.iter().any(|request| request.level == level && meets(version, request))
+    }
+
+    /// True if a job may have its room, of which it keeps that of so many tables, about: what it takes for good leaves
+    /// what is kept for deletes. A merge of level 0, and of what is mostly deletes, wins room in the end.
+    fn has_room_for(&self, job: &Job, kept: u64) -> bool {
+        let room = &self.room;
+        let wins = !room.whole_tables || job.claim.level == 0 || is_deleting(&job.upper);
+        let left = room.tables.saturating_add(job.claim.replaced);
+        job.claim.tables <= room.tables && (wins || left >= self.reserve + kept.min(job.claim.tables))
     }
 
     /// True if nothing under way conflicts with the claim.
@@ -156,10 +180,11 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
     if let Some(job) = discarded(version, running) {
         return Some(job);
     }
-    // In tight room only level 0 is merged.
+    // In tight room only level 0 is merged, and what is mostly deletes.
     let is_tight = situation.room.is_tight;
-    if let Some(begun) = situation.progress.filter(|begun| begun.level == 0 || !is_tight)
+    if let Some(begun) = situation.progress
         && let Some(upper) = begun.tables(&version.levels[begun.level])
+        && (begun.level == 0 || !is_tight || is_deleting(&upper))
         && let Some(job) = job_of(version, begun.level, upper, situation)
     {
         return Some(job);
@@ -173,7 +198,7 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
             let asked = situation.is_requested(version, level);
             (if asked { score.max(1.0) } else { score }, level)
         })
-        .filter(|(score, level)| *score >= 1.0 && (*level == 0 || !is_tight))
+        .filter(|(score, _)| *score >= 1.0)
         .collect();
     levels.sort_by(|a, b| b.0.total_cmp(&a.0));
     let due = levels.into_iter().find_map(|(_, level)| match level {
@@ -181,11 +206,18 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
         _ => {
             let due = shape.score(version, level, situation) >= 1.0;
             least_overlap(version, level, situation, |table| {
-                due || requested.iter().any(|r| r.level == level && r.range.meets(&table.meta))
+                let is_asked = || requested.iter().any(|r| r.level == level && r.range.meets(&table.meta));
+                (due || is_asked()) && (!is_tight || is_deleting(std::slice::from_ref(table)))
             })
         }
     });
     due.or_else(|| gather::unasked(version, &shape.small, situation))
+}
+
+/// True if most entries of these are deletes: who merges them wins room.
+pub(super) fn is_deleting(tables: &[Arc<Table>]) -> bool {
+    let sum = |count: fn(&TableMeta) -> u64| tables.iter().map(|table| count(&table.meta)).sum::<u64>();
+    2 * sum(|meta| meta.deletes) > sum(|meta| meta.entries)
 }
 
 fn meets(version: &Version, request: &Request) -> bool {
@@ -239,7 +271,7 @@ fn least_overlap(
     version: &Version,
     level: usize,
     situation: &Situation<'_>,
-    wanted: impl Fn(&Table) -> bool,
+    wanted: impl Fn(&Arc<Table>) -> bool,
 ) -> Option<Job> {
     let mut best: Option<(f64, Job)> = None;
     for table in version.levels[level].iter().filter(|table| wanted(table)) {
@@ -280,14 +312,16 @@ pub(super) fn job_of(
         return None;
     }
     let job = Job { claim, upper, lower, unclean, discard: false, piece: Piece::default() };
-    if tables <= situation.room.tables || job.is_move() {
+    let kept = situation.room.filled_by(bytes_of(&job.upper) + bytes_of(&job.lower)) + 1;
+    if situation.has_room_for(&job, kept) || job.is_move() {
         Some(job)
     } else {
         piece_of(version, job, situation)
     }
 }
 
-/// The next piece of a job that there is no room for, if nothing is under way that may win some.
+/// The next piece of a job that there is no room for, if nothing is under way that may win some. Where a table takes a
+/// superblock however short it is, a piece takes along the one that the piece before ended with.
 fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Option<Job> {
     if !situation.running.is_empty() {
         return None;
@@ -303,11 +337,9 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
         !job.lower.iter().any(lies_across)
     };
     let begun = begun.filter(lies_beside);
-    if let Some(begun) = begun {
-        job.lower.retain(|table| table.meta.largest > begun.upto);
-        job.piece.after = Some(begun.upto.clone());
-    }
-    let all = job.lower.len();
+    let done = begun.map_or(0, |begun| job.lower.partition_point(|t| t.meta.largest <= begun.upto));
+    job.piece.after = begun.map(|begun| begun.upto.clone());
+    let all = job.lower.len() - done;
     let below = bytes_between(version, level + 2, &job.claim.smallest, &job.claim.largest);
     // What earlier pieces took of the upper tables is not made again.
     let left = |begun: &Progress| room.taken_by(&job.upper).saturating_sub(begun.made).max(1);
@@ -316,15 +348,21 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
         Some(left) => room.merge_of(lower.iter(), left, below),
         None => room.merge_of(job.upper.iter().chain(lower), 0, below),
     };
-    let count = (0..=all).rev().find(|count| needed(&job.lower[..*count]) <= room.tables)?;
-    job.lower.truncate(count);
-    job.lower = with_sharers(version, level + 1, job.lower);
-    job.claim.tables = needed(&job.lower);
-    if job.lower.len() < all {
-        job.piece.until = Some(bounds(&job.lower)?.1);
+    let is_short = |table: &Arc<Table>| room.whole_tables && table.meta.bytes < room.table_bytes / 8 * 7;
+    let along = usize::from(done > 0 && is_short(&job.lower[done - 1]));
+    let fits = |along: usize, count: usize| needed(&job.lower[done - along..done + count]) <= room.tables;
+    let most = |along: usize| Some((along, (along.min(all)..=all).rev().find(|count| fits(along, *count))?));
+    let (along, count) = most(along).or_else(|| most(0))?;
+    let of_upper = bytes_of(&job.upper) * count as u64 / all.max(1) as u64;
+    let lower = with_sharers(version, level + 1, job.lower[done - along..done + count].to_vec());
+    job.claim.tables = needed(&lower);
+    if lower.len() - along < all {
+        job.piece.until = Some(bounds(&lower)?.1);
     }
+    job.lower = lower;
     job.claim.replaced = room.taken_by(job.replaced().map(|(_, table)| table));
-    (job.claim.tables <= room.tables).then_some(job)
+    let kept = room.filled_by(of_upper + bytes_of(&job.lower));
+    situation.has_room_for(&job, kept).then_some(job)
 }
 
 /// Tables of a level below the first, and those that share a key with them: they go together, or an older version would
@@ -338,6 +376,10 @@ pub(super) fn with_sharers(version: &Version, level: usize, mut tables: Vec<Arc<
         tables = wider;
     }
     tables
+}
+
+fn bytes_of(tables: &[Arc<Table>]) -> u64 {
+    tables.iter().map(|table| table.meta.merged_bytes()).sum()
 }
 
 /// Bytes of the tables of a level, if there is such a level, that have keys between these.

@@ -62,6 +62,11 @@ impl Room {
         if self.is_tight { inputs } else { tables_of_merge(inputs) }
     }
 
+    /// Tables that so many bytes come to where one follows the other, about: leaves do not quite fill them.
+    pub(crate) fn filled_by(&self, bytes: u64) -> u64 {
+        (bytes + bytes / 8).div_ceil(self.table_bytes)
+    }
+
     /// For how many tables these count.
     pub(crate) fn taken_by<'a>(&self, tables: impl IntoIterator<Item = &'a Arc<Table>>) -> u64 {
         // A table that shares superblocks with others takes more than one when it is written anew.

@@ -80,7 +80,10 @@ pub(super) fn merge_piece(
         }
         _ => sources.push(Box::new(stream_of(job.upper.clone(), reading, piece.clone()))),
     }
-    sources.push(Box::new(stream_of(job.lower.clone(), reading, piece.clone())));
+    // Of a piece on its own all of the lower tables is merged, the last of the piece before included.
+    let of_lower =
+        Piece { after: if job.piece.is_all() { piece.after.clone() } else { None }, ..piece.clone() };
+    sources.push(Box::new(stream_of(job.lower.clone(), reading, of_lower)));
     let mut merge = Merge::new(sources);
     let intent = Intent { cause: cause_of(level), class, parallelism };
     let replaced = job.replaced().map(|(_, table)| table.meta.number);

@@ -4,6 +4,7 @@ use super::*;
 use crate::journal::Edit;
 use crate::key::{EntryKind, Stamp};
 use crate::lsm::compaction::TableSink;
+use crate::lsm::iter::Range;
 use crate::lsm::table::Library;
 use crate::media::{Directory, DirectoryOptions, Intent, Media};
 use crate::options::{Compression, Options};
@@ -59,9 +60,22 @@ fn smallest(tables: &[Arc<Table>]) -> Vec<u8> {
 fn a_piece_goes_on_behind_the_last() {
     let version = version(&[(1, b"ah"), (2, b"ab"), (2, b"cd"), (2, b"ef"), (2, b"gh")]);
     let begun = begun(&version);
+    // Where it takes a superblock, however short it is, the last table of the piece before is filled.
     let job = pick(&version, &shape(), &Situation::new(&[], &[], Some(&begun), room())).unwrap();
-    assert_eq!((job.piece.after, job.piece.until), (Some(key(b'd')), None));
-    assert_eq!(smallest(&job.lower), b"eg");
+    assert_eq!((job.piece.after, job.piece.until), (Some(key(b'd')), Some(key(b'f'))));
+    assert_eq!(smallest(&job.lower), b"ce");
+}
+
+/// What merges of deeper levels may take for good is not what deletes need.
+#[test]
+fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
+    let version = version(&[(1, b"ah"), (2, b"ab"), (2, b"cd")]);
+    let requested = [Request { level: 1, range: Range::everything() }];
+    let wide = Room { tables: 20, ..room() };
+    let picked = |reserve| {
+        pick(&version, &shape(), &Situation::new(&[], &requested, None, wide).with_reserve(reserve)).is_some()
+    };
+    assert_eq!([0, 10, 20].map(picked), [true, true, false]);
 }
 
 /// The piece would replace it, and leave out what it has before.

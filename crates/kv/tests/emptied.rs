@@ -1,0 +1,158 @@
+//! Whatever was done to a medium until it is full, all that is in it can be deleted again.
+
+use crate::harness::{directory, flash, flash_with, open_flash, small};
+use crate::mounted::Mounted;
+use crate::zones::{formatted, media};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use vellum_base::{Kind, RealEnv};
+use vellum_kv::{Batch, Directory, DirectoryOptions, Durability, FlashMedia, Map, Media, Options, Store};
+use vellum_media::nand::NandParams;
+
+/// Deletes keys, with whatever helps: compaction, reopening.
+fn can_be_emptied(mut store: Store, open: impl Fn() -> Store, keys: impl Iterator<Item = Vec<u8>>) {
+    for key in keys {
+        for tries in 0.. {
+            let Err(error) = store.delete(&key) else { break };
+            let compacted = store.compact();
+            let tables: Vec<_> = store.stat().levels.iter().map(|l| (l.tables, l.bytes >> 10)).collect();
+            assert!(tries < 3, "shut in: {error}; compact: {compacted:?}; {tables:?}");
+            drop(store);
+            store = open();
+        }
+    }
+    store.compact().unwrap();
+}
+
+fn numbered(n: u32) -> Vec<u8> {
+    n.to_be_bytes().to_vec()
+}
+
+/// Puts until one is refused, a flush now and then; compacts.
+fn fill_and_compact(store: &Store, rng: &mut SmallRng) {
+    for n in 1.. {
+        let mut value = vec![0; rng.random_range(0..2500)];
+        rng.fill(&mut value[..]);
+        let put = store.put(&numbered(rng.random_range(0..20_000)), &value);
+        if put.is_err() || n % 700 == 0 && store.flush().is_err() {
+            break;
+        }
+    }
+    let _ = store.compact();
+}
+
+/// What merges of deeper levels take for good, table by table, deletes have no more.
+fn filled_and_compacted(seed: u64, media: impl Fn() -> Arc<dyn Media>) {
+    let options = if seed.is_multiple_of(2) { Options::default() } else { small() };
+    let open = || Store::open(media(), RealEnv::new(), options.clone()).unwrap();
+    let (store, mut rng) = (open(), SmallRng::seed_from_u64(seed));
+    (0..10).for_each(|_| fill_and_compact(&store, &mut rng));
+    can_be_emptied(store, open, (0..20_000).map(numbered));
+}
+
+#[test]
+fn flash_that_was_filled_and_compacted_again_and_again() {
+    for seed in 0..4 {
+        let nand = flash(seed);
+        filled_and_compacted(seed, || FlashMedia::open(nand.clone(), RealEnv::new()).unwrap());
+    }
+}
+
+#[test]
+fn zones_that_were_filled_and_compacted_again_and_again() {
+    for seed in 0..4 {
+        let (files, zones) = formatted(true, seed);
+        filled_and_compacted(seed, || media(&files, &zones).unwrap());
+    }
+}
+
+/// An ingest asks for room at each table, not at the first alone.
+#[test]
+fn an_ingest_that_would_fill_the_flash_is_refused() {
+    for beside in [0, 2000u32] {
+        let nand = flash(3);
+        let open = || open_flash(&nand, RealEnv::new()).unwrap();
+        let store = open();
+        (0..beside).for_each(|n| store.put(&numbered(8 * n), &[1; 900]).unwrap());
+        store.compact().unwrap();
+        let mut ingest = store.ingest().unwrap();
+        let put = (0..16_000).try_for_each(|n| ingest.put(&numbered(n), &[7; 900]));
+        let refused = put.and_then(|()| ingest.finish().map(drop)).unwrap_err();
+        assert_eq!(refused.kind(), Kind::NoSpace, "{refused}");
+        let mut ingest = store.ingest().unwrap();
+        (0..2000).for_each(|n| ingest.put(&numbered(n), &[7; 900]).unwrap());
+        ingest.finish().unwrap();
+        can_be_emptied(store, open, (0..16_000).map(numbered));
+    }
+}
+
+/// A batch that is more than a memtable has to fit as a log, as tables, and beside what they become.
+#[test]
+fn a_batch_that_there_is_no_room_to_flush_is_refused() {
+    for mount in Mounted::all() {
+        is_refused_on(&mount);
+    }
+}
+
+fn is_refused_on(mount: &Mounted) {
+    let media = || Directory::open(&mount.root.join("store"), DirectoryOptions::default()).unwrap();
+    let open = || Store::open(media(), RealEnv::new(), Options::default()).unwrap();
+    let (store, mut rng) = (open(), SmallRng::seed_from_u64(1));
+    let mut batch_of = |records: u32| {
+        let mut batch = Batch::new();
+        let mut value = [0; 1000];
+        for n in 0..records {
+            rng.fill(&mut value[..]);
+            batch.put(&numbered(n), &value).unwrap();
+        }
+        batch
+    };
+    let refused = store.write(&batch_of(20 << 10), Durability::Sync).unwrap_err();
+    assert_eq!(refused.kind(), Kind::NoSpace, "{refused}");
+    store.write(&batch_of(4 << 10), Durability::Sync).unwrap();
+    store.flush().unwrap();
+    can_be_emptied(store, open, (0..20 << 10).map(numbered));
+}
+
+/// The manifest has two keys of each table, and is a slot of NVRAM: keys have to leave room for others in it.
+#[test]
+fn two_long_keys_are_no_reason_to_refuse_short_ones() {
+    for (nvram_bytes, longest) in [(10 * (256 << 10), 16_000), (1 << 20, 8000)] {
+        let nand = flash_with(NandParams { seed: 3, nvram_bytes, ..Default::default() });
+        let open = || open_flash(&nand, RealEnv::new()).unwrap();
+        let store = open();
+        let long = |first: u8| vec![first; longest];
+        assert_eq!(store.put(&[1; 17_000], b"a").unwrap_err().kind(), Kind::Invalid);
+        [1, 9].iter().for_each(|first| store.put(&long(*first), b"a").unwrap());
+        store.flush().unwrap();
+        (0..5000).for_each(|n| store.put(&numbered(n), &[1; 100]).unwrap());
+        [1, 9].iter().for_each(|first| store.delete(&long(*first)).unwrap());
+        can_be_emptied(store, open, (0..5000).map(numbered));
+    }
+}
+
+/// So have names of keyspaces.
+#[test]
+fn keyspaces_are_refused_before_their_names_fill_the_manifest() {
+    let nand = flash_with(NandParams { seed: 3, nvram_bytes: 1 << 20, ..Default::default() });
+    let store = open_flash(&nand, RealEnv::new()).unwrap();
+    let made = (0..255).map_while(|n| store.create_keyspace(&format!("{n:0>255}")).ok()).count();
+    assert!(made > 50, "{made}");
+    (0..5000).for_each(|n| store.put(&numbered(n), &[1; 100]).unwrap());
+    store.compact().unwrap();
+}
+
+/// A batch without entries makes those before it as safe as it asks.
+#[test]
+fn an_empty_batch_has_what_was_written_before_survive_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(directory(dir.path()), RealEnv::new(), small()).unwrap();
+    let mut batch = Batch::new();
+    batch.put(b"k", b"v").unwrap();
+    store.write(&batch, Durability::None).unwrap();
+    store.write(&Batch::new(), Durability::Buffered).unwrap();
+    let copy = crate::harmed::copy_of_open(dir.path());
+    let after = Store::open(directory(copy.path()), RealEnv::new(), small()).unwrap();
+    assert_eq!(after.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+}
