@@ -99,7 +99,7 @@ fn a_log_that_is_there_is_not_called_missing() {
     let mut bytes = fs::read(&log).unwrap();
     bytes[1] ^= 1;
     fs::write(log, bytes).unwrap();
-    home.run("kv get s a").failed(4, "is damaged in its first bytes");
+    home.run("kv get s a").failed(4, "lost its head (a record follows");
 }
 
 /// Keyspaces that a repair could not name.
