@@ -3,6 +3,7 @@
 use crate::support::Home;
 use std::fs;
 use std::path::PathBuf;
+use vellum::kv::{AnyStore, Options, Store};
 
 fn lines(count: u32) -> String {
     (0..count).map(|n| format!("key{n:06}\tvalue of {n}, and some more of it\n")).collect()
@@ -89,6 +90,38 @@ fn what_comes_before_a_line_that_is_no_record_is_loaded() {
         assert!(said.err.contains("has the first 20000 records"), "{}", said.err);
         assert_eq!(home.ok(&format!("kv dump {engine}")).lines().count(), 20_000, "{engine}");
     }
+}
+
+/// The store that an error is about is in it, once, whichever command says it.
+#[test]
+fn errors_name_their_store() {
+    let home = Home::new();
+    home.ok("kv put s a 1");
+    fs::remove_file(home.path("s/CURRENT")).unwrap();
+    for line in ["kv get s a", "kv put s a 1", "kv open s", "kv stat s"] {
+        let said = home.run(line);
+        said.failed(4, "s: CURRENT is missing");
+        assert!(!said.err.contains("s: s"), "{line}: {}", said.err);
+    }
+    for error in [
+        Store::open(home.path("s"), Options::default()).unwrap_err(),
+        AnyStore::open(home.path("s"), None, Options::default()).unwrap_err(),
+        Store::move_to(home.path("s"), &home.path("none")).unwrap_err(),
+    ] {
+        let path = home.path("s").display().to_string();
+        assert_eq!(error.to_string().matches(&path).count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn a_device_in_use_is_not_a_store_in_use() {
+    let home = Home::new();
+    let device = fs::File::create(home.path("d")).unwrap();
+    device.set_len(64 << 20).unwrap();
+    device.try_lock().unwrap();
+    let said = home.run("kv open s --device d");
+    said.failed(5, "in use by something else");
+    assert!(said.err.contains("mounted") && !said.err.contains("one writer"), "{}", said.err);
 }
 
 #[test]
