@@ -125,6 +125,25 @@ fn a_device_in_use_is_not_a_store_in_use() {
 }
 
 #[test]
+fn what_is_printed_is_no_order_to_a_terminal() {
+    let home = Home::new();
+    fs::write(home.path("r.tsv"), "a\\q\u{1b}[2J\u{9b}\t1\n").unwrap();
+    fs::write(home.path("r.jsonl"), "{\"key\":\"k\u{9b}\",\"value\":\"\u{7f}\"}\n").unwrap();
+    fs::write(home.path("twice.jsonl"), "{\"key\":\"j\",\"key\":\"k\",\"value\":\"1\"}\n").unwrap();
+    for line in ["kv load s r.tsv", "kv load s r.tsv --json"] {
+        let said = home.run(line);
+        assert!(said.code == 2 && said.err.contains("after a backslash comes"), "{}", said.err);
+        assert!(!said.err.contains(['\u{1b}', '\u{9b}']), "{:?}", said.err);
+    }
+    home.ok("kv load s r.jsonl");
+    let record = "{\"key\":\"k\\u009b\",\"value\":\"\\u007f\"}\n";
+    for line in ["kv scan s --json", "kv dump s --form json"] {
+        assert_eq!(home.ok(line), record, "{line}");
+    }
+    home.run("kv load s twice.jsonl").failed(2, "'key' is there twice");
+}
+
+#[test]
 fn a_log_that_is_there_is_not_called_missing() {
     let home = Home::new();
     home.ok("kv put s a 1");
