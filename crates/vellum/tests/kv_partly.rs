@@ -3,6 +3,7 @@
 use crate::support::Home;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use vellum::kv::{AnyStore, Options, Store};
 
 fn lines(count: u32) -> String {
@@ -89,6 +90,24 @@ fn what_comes_before_a_line_that_is_no_record_is_loaded() {
         said.failed(2, "line 20001");
         assert!(said.err.contains("has the first 20000 records"), "{}", said.err);
         assert_eq!(home.ok(&format!("kv dump {engine}")).lines().count(), 20_000, "{engine}");
+    }
+}
+
+/// What waits in the process when no more can be written is not counted.
+#[test]
+fn no_more_is_said_to_be_loaded_than_is_there() {
+    let home = Home::new();
+    fs::write(home.path("r.tsv"), lines(40_000)).unwrap();
+    for engine in ["lsm", "log"] {
+        let command =
+            format!("exec {} kv load {engine} r.tsv --engine {engine}", env!("CARGO_BIN_EXE_vellum"));
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("ulimit -f 1000; {command}")]).current_dir(home.dir());
+        let said = String::from_utf8(shell.output().unwrap().stderr).unwrap();
+        let (_, rest) = said.split_once("has at least the first ").unwrap_or_else(|| panic!("{said}"));
+        let told: usize = rest.split(' ').next().unwrap().parse().unwrap();
+        let there = home.ok(&format!("kv dump {engine}")).lines().count();
+        assert!(told > 5_000 && told <= there, "{engine}: told {told}, there {there}");
     }
 }
 
