@@ -31,10 +31,12 @@ mod any;
 mod building;
 mod debubble;
 mod fresh;
+mod named;
 
 pub use any::AnyStore;
 pub use building::{Building, is_unfinished};
 pub use debubble::{Compared, check_debubble, compare, debubble};
+pub use named::named;
 
 use fresh::Fresh;
 use std::ops::Deref;
@@ -61,7 +63,8 @@ pub struct Store(vellum_kv::Store);
 impl Store {
     /// Opens the store in the directory or on the flash image `path`, for this process alone; makes one in a
     /// directory if there is none and the options say so. With [`Options::read_only`] nothing there is changed, and
-    /// others may read it at the same time. An opening that fails leaves nothing where there was nothing.
+    /// others may read it at the same time. An opening that fails leaves nothing where there was nothing, and says
+    /// which store it was.
     ///
     /// If the store was made with [`Store::format_on`], its tables are on the device named there.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
@@ -69,35 +72,23 @@ impl Store {
         let fresh = Fresh::at(path, options.read_only);
         let media = media_at(path, options.read_only);
         let opened = media.and_then(|media| vellum_kv::Store::open(media, env, options));
-        opened.map(Store).inspect_err(|_| fresh.undo())
+        opened.map(Store).inspect_err(|_| fresh.undo()).map_err(|e| named(e, path))
     }
 
     /// Prepares the directory `path` for a store whose tables are on a device of their own: a partition or a file, cut
     /// into zones of `zone_bytes`, or a host-managed zoned device, which has zones. A device that is not blank is
     /// refused, unless `force`d; what it held is gone then.
     pub fn format_on(path: impl AsRef<Path>, device: &Path, zone_bytes: u64, force: bool) -> Result<()> {
-        let text = &real_name(device)?;
-        let zones = open_device(Path::new(text), zone_bytes, false)?;
-        let env = RealEnv::new();
-        let id = (u128::from(env.random()) << 64 | u128::from(env.random())).to_be_bytes();
-        let fresh = Fresh::at(path.as_ref(), false);
-        let directory = Directory::open(path.as_ref(), DirectoryOptions::default())?;
-        ZoneMedia::format(&directory, &*zones, text, id, force).inspect_err(|_| {
-            drop(directory);
-            fresh.undo();
-        })
+        let path = path.as_ref();
+        format_at(path, device, zone_bytes, force).map_err(|e| named(e, path))
     }
 
     /// Says that the tables of the store in `path`, made with [`Store::format_on`], are on `device` now, and belong to
     /// this directory: both were copied, or came back from a backup, or the device has another name. If it is a copy,
     /// and the original uses the same device, what the original has written since is lost.
     pub fn move_to(path: impl AsRef<Path>, device: &Path) -> Result<()> {
-        let text = &real_name(device)?;
-        let directory = Directory::open(path.as_ref(), DirectoryOptions::default())?;
-        let home = ZoneMedia::home_of(&directory)?;
-        let home = home.ok_or_else(|| Error::invalid("the store has its tables in its directory"))?;
-        let zones = open_device(Path::new(text), home.zone_bytes, true)?;
-        ZoneMedia::move_to(&directory, &*zones, text)
+        let path = path.as_ref();
+        move_at(path, device).map_err(|e| named(e, path))
     }
 
     /// The device that the tables of the store in `path` are on; none if they are in its directory or image.
@@ -109,14 +100,8 @@ impl Store {
     /// Makes `path`, where nothing is yet, a flash image that can hold so many bytes of tables, ready for a store: what
     /// [`FlashMedia`] needs, in one file, with the NVRAM for log and manifest.
     pub fn format_flash(path: impl AsRef<Path>, bytes: u64) -> Result<()> {
-        let geometry = geometry_of(bytes)?;
-        let table_bytes = u64::from(CHANNELS * (geometry.pages_per_block - TAG_PAGES) * PAGE_BYTES);
-        // A log for each memtable that may wait, as large as a table, and some more for manifests.
-        let nvram_bytes = (10 * table_bytes).max(1 << 20) as usize;
-        let label = "vellum kv".to_string();
-        let params = ImageParams { nvram_bytes, label, ..ImageParams::new(geometry) };
-        let flash = Image::create(path.as_ref(), &params)?;
-        FlashMedia::format(&flash)
+        let path = path.as_ref();
+        format_flash_at(path, bytes).map_err(|e| named(e, path))
     }
 
     /// Makes a store in the directory `path`, which must be empty or not there, that holds what this one holds now
@@ -128,30 +113,26 @@ impl Store {
     /// Makes a store of what is left of the one in the directory or on the flash image `path`, which nobody has open.
     /// Changes nothing where nothing is wrong. Says what was wrong with the image, if it is one, and with the store.
     pub fn repair(path: impl AsRef<Path>) -> Result<(Mended, Repaired)> {
-        let (media, mended) = media_to_repair(path.as_ref(), false)?;
-        match repair_of_any(&media) {
-            Ok(repaired) => Ok((mended, repaired)),
-            Err(error) => Err(mended.with(error)),
-        }
+        let path = path.as_ref();
+        repair_at(path, false, Ok).map_err(|e| named(e, path))
     }
 
     /// Says what [`Store::repair`] would, and changes nothing: what would be written anew goes to the directory for
     /// temporary files meanwhile. It does not see whether there is room for it.
     pub fn rehearse_repair(path: impl AsRef<Path>) -> Result<(Mended, Repaired)> {
-        let (media, mended) = media_to_repair(path.as_ref(), true)?;
+        let path = path.as_ref();
         let aside = tempfile::tempdir().map_err(|e| Error::io("make a directory for temporary files", e))?;
-        let into = Directory::open(aside.path(), DirectoryOptions::default())?;
-        let rehearsal: Arc<dyn Media> = Rehearsal::over(media, into);
-        match repair_of_any(&rehearsal) {
-            Ok(repaired) => Ok((mended, repaired)),
-            Err(error) => Err(mended.with(error)),
-        }
+        let rehearsed = |media| {
+            let into = Directory::open(aside.path(), DirectoryOptions::default())?;
+            Ok(Rehearsal::over(media, into) as Arc<dyn Media>)
+        };
+        repair_at(path, true, rehearsed).map_err(|e| named(e, path))
     }
 
     /// What is wrong with the flash image `path` apart from the store on it; nothing of a directory.
     pub fn image_problems(path: impl AsRef<Path>) -> Result<Mended> {
         match path.as_ref().is_file() {
-            true => Image::problems(path.as_ref()),
+            true => Image::problems(path.as_ref()).map_err(|e| named(e, path.as_ref())),
             false => Ok(Mended::default()),
         }
     }
@@ -159,8 +140,9 @@ impl Store {
     /// What the store in the directory `path` holds and did, as of the last edit of its manifest, whoever has it open.
     /// `None` if there is no store, or it is a flash image, which has one opener.
     pub fn glance(path: impl AsRef<Path>) -> Result<Option<Glance>> {
-        match path.as_ref().is_dir() {
-            true => Glance::of(&*Directory::look(path.as_ref())?),
+        let path = path.as_ref();
+        match path.is_dir() {
+            true => Directory::look(path).and_then(|look| Glance::of(&*look)).map_err(|e| named(e, path)),
             false => Ok(None),
         }
     }
@@ -177,6 +159,39 @@ fn checkpoint(store: &dyn Map, path: &Path) -> Result<()> {
     store.checkpoint(&into)?;
     drop(into);
     building.finish()
+}
+
+fn format_at(path: &Path, device: &Path, zone_bytes: u64, force: bool) -> Result<()> {
+    let text = &real_name(device)?;
+    let zones = open_device(Path::new(text), zone_bytes, false)?;
+    let env = RealEnv::new();
+    let id = (u128::from(env.random()) << 64 | u128::from(env.random())).to_be_bytes();
+    let fresh = Fresh::at(path, false);
+    let directory = Directory::open(path, DirectoryOptions::default())?;
+    ZoneMedia::format(&directory, &*zones, text, id, force).inspect_err(|_| {
+        drop(directory);
+        fresh.undo();
+    })
+}
+
+fn move_at(path: &Path, device: &Path) -> Result<()> {
+    let text = &real_name(device)?;
+    let directory = Directory::open(path, DirectoryOptions::default())?;
+    let home = ZoneMedia::home_of(&directory)?;
+    let home = home.ok_or_else(|| Error::invalid("the store has its tables in its directory"))?;
+    let zones = open_device(Path::new(text), home.zone_bytes, true)?;
+    ZoneMedia::move_to(&directory, &*zones, text)
+}
+
+fn format_flash_at(path: &Path, bytes: u64) -> Result<()> {
+    let geometry = geometry_of(bytes)?;
+    let table_bytes = u64::from(CHANNELS * (geometry.pages_per_block - TAG_PAGES) * PAGE_BYTES);
+    // A log for each memtable that may wait, as large as a table, and some more for manifests.
+    let nvram_bytes = (10 * table_bytes).max(1 << 20) as usize;
+    let label = "vellum kv".to_string();
+    let params = ImageParams { nvram_bytes, label, ..ImageParams::new(geometry) };
+    let flash = Image::create(path, &params)?;
+    FlashMedia::format(&flash)
 }
 
 /// The path of a device, as it is noted.
@@ -211,6 +226,19 @@ fn media_to_repair(path: &Path, read_only: bool) -> Result<(Arc<dyn Media>, Mend
     }
     let (flash, mended) = Image::open_to_repair(path, read_only)?;
     Ok((FlashMedia::open(Arc::new(flash), RealEnv::new())?, mended))
+}
+
+/// Repairs the store at `path`, on what `on` makes of its medium.
+fn repair_at(
+    path: &Path,
+    read_only: bool,
+    on: impl FnOnce(Arc<dyn Media>) -> Result<Arc<dyn Media>>,
+) -> Result<(Mended, Repaired)> {
+    let (media, mended) = media_to_repair(path, read_only)?;
+    match on(media).and_then(|media| repair_of_any(&media)) {
+        Ok(repaired) => Ok((mended, repaired)),
+        Err(error) => Err(mended.with(error)),
+    }
 }
 
 /// Repairs a store of either engine.

@@ -100,7 +100,7 @@ impl Ui {
 
     /// A remark that is no result.
     pub fn remark(&self, text: impl AsRef<str>) {
-        say(text);
+        say(harmless(text.as_ref()));
     }
 
     /// How a command failed, and what to do next.
@@ -112,10 +112,10 @@ impl Ui {
                 "next": failure.next(),
                 "exit_code": failure.code(),
             });
-            say(value.to_string());
+            say(harmless_json(value.to_string()));
         } else {
             let what = one_line(&failure.error().to_string());
-            say(format!("error: {what}\n next: {}", failure.next()));
+            say(format!("error: {}\n next: {}", harmless(&what), harmless(&failure.next())));
         }
     }
 
@@ -170,9 +170,39 @@ fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
+/// What of others' names and lines would be an order to a terminal is shown as what it is.
+fn harmless(text: &str) -> String {
+    let is_order = |c: char| c.is_control() && !['\n', '\t'].contains(&c);
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        if is_order(c) {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
+/// The same of JSON, which leaves DEL and what is from U+0080 to U+009F as it is. Such are in its strings alone.
+pub fn harmless_json(json: String) -> String {
+    // What begins their UTF-8.
+    if !json.bytes().any(|byte| [0x7F, 0xC2].contains(&byte)) {
+        return json;
+    }
+    let is_order = |c: &char| ('\u{7f}'..='\u{9f}').contains(c);
+    json.chars().fold(String::with_capacity(json.len()), |mut out, c| {
+        if is_order(&c) {
+            out.push_str(&format!("\\u{:04x}", c as u32));
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
 /// JSON in several lines, for people who look at it.
 pub fn json_pretty(value: &impl Serialize) -> String {
-    serde_json::to_string_pretty(value).expect("our own values have a JSON form") + "\n"
+    harmless_json(serde_json::to_string_pretty(value).expect("our own values have a JSON form")) + "\n"
 }
 
 /// See [`Ui::bars`].
@@ -236,5 +266,5 @@ fn clock(label: &'static str) -> ProgressStyle {
 
 /// JSON on one line.
 pub fn json_line(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("our own values have a JSON form") + "\n"
+    harmless_json(serde_json::to_string(value).expect("our own values have a JSON form")) + "\n"
 }

@@ -153,12 +153,17 @@ fn the_parts_of_the_store_know_only_what_is_below_them() {
 }
 
 #[test]
-fn the_example_of_the_readme_is_the_one_that_compiles() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let example = std::fs::read_to_string(root().join("crates/vellum/examples/books.rs")).unwrap();
-    let (_, shown) = readme.split_once("```rust\n").unwrap();
-    let (shown, _) = shown.split_once("```").unwrap();
-    assert!(example.ends_with(shown));
+fn the_examples_of_the_readme_are_those_that_compile() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let readme = read("README.md");
+    let shown: Vec<_> = readme.split("```rust\n").skip(1).map(|rest| rest.split("```").next()).collect();
+    let examples = ["crates/vellum/examples/books.rs", "crates/kv/examples/alone.rs"];
+    assert_eq!(shown.len(), examples.len());
+    for (path, shown) in examples.iter().zip(shown) {
+        assert!(read(path).ends_with(shown.unwrap()), "{path}");
+    }
+    let most = format!("at most {} (`KEYSPACES_MAX`)", vellum::kv::KEYSPACES_MAX);
+    assert!(readme.contains(&most), "{most}");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use crate::support::Home;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
+use vellum::kv::{AnyStore, Options, Store};
 
 fn lines(count: u32) -> String {
     (0..count).map(|n| format!("key{n:06}\tvalue of {n}, and some more of it\n")).collect()
@@ -91,6 +93,75 @@ fn what_comes_before_a_line_that_is_no_record_is_loaded() {
     }
 }
 
+/// What waits in the process when no more can be written is not counted.
+#[test]
+fn no_more_is_said_to_be_loaded_than_is_there() {
+    let home = Home::new();
+    fs::write(home.path("r.tsv"), lines(40_000)).unwrap();
+    for engine in ["lsm", "log"] {
+        let command =
+            format!("exec {} kv load {engine} r.tsv --engine {engine}", env!("CARGO_BIN_EXE_vellum"));
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("ulimit -f 1000; {command}")]).current_dir(home.dir());
+        let said = String::from_utf8(shell.output().unwrap().stderr).unwrap();
+        let (_, rest) = said.split_once("has at least the first ").unwrap_or_else(|| panic!("{said}"));
+        let told: usize = rest.split(' ').next().unwrap().parse().unwrap();
+        let there = home.ok(&format!("kv dump {engine}")).lines().count();
+        assert!(told > 5_000 && told <= there, "{engine}: told {told}, there {there}");
+    }
+}
+
+/// The store that an error is about is in it, once, whichever command says it.
+#[test]
+fn errors_name_their_store() {
+    let home = Home::new();
+    home.ok("kv put s a 1");
+    fs::remove_file(home.path("s/CURRENT")).unwrap();
+    for line in ["kv get s a", "kv put s a 1", "kv open s", "kv stat s"] {
+        let said = home.run(line);
+        said.failed(4, "s: CURRENT is missing");
+        assert!(!said.err.contains("s: s"), "{line}: {}", said.err);
+    }
+    for error in [
+        Store::open(home.path("s"), Options::default()).unwrap_err(),
+        AnyStore::open(home.path("s"), None, Options::default()).unwrap_err(),
+        Store::move_to(home.path("s"), &home.path("none")).unwrap_err(),
+    ] {
+        let path = home.path("s").display().to_string();
+        assert_eq!(error.to_string().matches(&path).count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn a_device_in_use_is_not_a_store_in_use() {
+    let home = Home::new();
+    let device = fs::File::create(home.path("d")).unwrap();
+    device.set_len(64 << 20).unwrap();
+    device.try_lock().unwrap();
+    let said = home.run("kv open s --device d");
+    said.failed(5, "in use by something else");
+    assert!(said.err.contains("mounted") && !said.err.contains("one writer"), "{}", said.err);
+}
+
+#[test]
+fn what_is_printed_is_no_order_to_a_terminal() {
+    let home = Home::new();
+    fs::write(home.path("r.tsv"), "a\\q\u{1b}[2J\u{9b}\t1\n").unwrap();
+    fs::write(home.path("r.jsonl"), "{\"key\":\"k\u{9b}\",\"value\":\"\u{7f}\"}\n").unwrap();
+    fs::write(home.path("twice.jsonl"), "{\"key\":\"j\",\"key\":\"k\",\"value\":\"1\"}\n").unwrap();
+    for line in ["kv load s r.tsv", "kv load s r.tsv --json"] {
+        let said = home.run(line);
+        assert!(said.code == 2 && said.err.contains("after a backslash comes"), "{}", said.err);
+        assert!(!said.err.contains(['\u{1b}', '\u{9b}']), "{:?}", said.err);
+    }
+    home.ok("kv load s r.jsonl");
+    let record = "{\"key\":\"k\\u009b\",\"value\":\"\\u007f\"}\n";
+    for line in ["kv scan s --json", "kv dump s --form json"] {
+        assert_eq!(home.ok(line), record, "{line}");
+    }
+    home.run("kv load s twice.jsonl").failed(2, "'key' is there twice");
+}
+
 #[test]
 fn a_log_that_is_there_is_not_called_missing() {
     let home = Home::new();
@@ -99,7 +170,7 @@ fn a_log_that_is_there_is_not_called_missing() {
     let mut bytes = fs::read(&log).unwrap();
     bytes[1] ^= 1;
     fs::write(log, bytes).unwrap();
-    home.run("kv get s a").failed(4, "is damaged in its first bytes");
+    home.run("kv get s a").failed(4, "lost its head (a record follows");
 }
 
 /// Keyspaces that a repair could not name.

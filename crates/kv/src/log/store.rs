@@ -12,6 +12,7 @@ use crate::key::check_key;
 use crate::map::{Map, Show, Verified};
 use crate::media::{Media, ReadOnly};
 use crate::options::Durability;
+use std::fmt;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Kind, Result};
 
@@ -177,6 +178,12 @@ impl Map for Store {
     /// Each entry takes 16 bytes more here.
     fn batch_bytes_max(&self) -> usize {
         self.core.limits.batch_bytes_max
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("keys", &self.len()).finish_non_exhaustive()
     }
 }
 

@@ -19,7 +19,7 @@ use vellum_base::{Error, Result};
 const PASSED_MAX: u32 = 8;
 
 /// Which keys an [`Iter`] shows.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
@@ -34,9 +34,15 @@ impl Bounds {
     pub fn from(lower: &[u8]) -> Bounds {
         Bounds { lower: Some(lower.to_vec()), upper: None }
     }
-    /// The same, but only keys below `upper`.
+    /// The same, but only keys below `upper`. This takes keys away and adds none: bounds that end before `upper` stay.
+    ///
+    /// ```
+    /// use vellum_kv::Bounds;
+    /// let all_of_march = Bounds::prefix(b"2026-03").until(b"2027");
+    /// assert_eq!(all_of_march, Bounds::prefix(b"2026-03"));
+    /// ```
     pub fn until(self, upper: &[u8]) -> Bounds {
-        Bounds { upper: Some(upper.to_vec()), ..self }
+        self.and(Bounds { lower: None, upper: Some(upper.to_vec()) })
     }
     /// Keys that begin with `prefix`.
     pub fn prefix(prefix: &[u8]) -> Bounds {

@@ -20,5 +20,6 @@ pub mod plan;
 pub mod usage;
 
 pub use engine::{Compression, Engine, EngineKind, Session, Setup};
+pub use ours::vellum_option_names;
 pub use phase::{Latencies, Measured, Phase};
 pub use plan::{Plan, PlanReport, run};

@@ -80,29 +80,38 @@ fn options(setup: &Setup) -> Result<Options> {
     Ok(options)
 }
 
-/// Sets what changes the shape of the tree and how many work on it.
+/// Sets an option to a number.
+type Setter = fn(&mut Options, u64);
+
+/// What changes the shape of the tree and how many work on it.
+const SETTERS: [(&str, Setter); 9] = [
+    ("level0_compact", |options, value| options.level0_compact = count(value)),
+    ("level0_slow", |options, value| options.level0_slow = count(value)),
+    ("level0_stop", |options, value| options.level0_stop = count(value)),
+    ("level0_in_log", |options, value| options.level0_in_log = value > 0),
+    ("level1_bytes", |options, value| options.level1_bytes = value),
+    ("level_factor", |options, value| options.level_factor = value),
+    ("compaction_tasks", |options, value| options.compaction_tasks = count(value)),
+    ("compaction_bytes", |options, value| options.compaction_bytes = count(value)),
+    ("plain_levels", |options, value| {
+        let plain = options.compression.iter_mut().take(count(value));
+        plain.for_each(|level| *level = vellum_kv::Compression::None);
+    }),
+];
+
+/// The names that [`Setup::vellum_options`] may have, for people.
+pub fn vellum_option_names() -> String {
+    SETTERS.map(|(name, _)| name).join(", ")
+}
+
+fn count(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
 fn set(options: &mut Options, name: &str, value: u64) -> Result<()> {
-    let count = usize::try_from(value).unwrap_or(usize::MAX);
-    match name {
-        "level0_compact" => options.level0_compact = count,
-        "level0_slow" => options.level0_slow = count,
-        "level0_stop" => options.level0_stop = count,
-        "level1_bytes" => options.level1_bytes = value,
-        "level_factor" => options.level_factor = value,
-        "level0_in_log" => options.level0_in_log = value > 0,
-        "compaction_bytes" => options.compaction_bytes = count,
-        "compaction_tasks" => options.compaction_tasks = count,
-        "plain_levels" => {
-            let plain = options.compression.iter_mut().take(count);
-            plain.for_each(|level| *level = vellum_kv::Compression::None);
-        }
-        _ => {
-            return Err(Error::invalid(format!(
-                "'{name}' is none of level0_compact, level0_slow, level0_stop, level0_in_log, level1_bytes, level_factor, compaction_tasks, compaction_bytes, plain_levels"
-            )));
-        }
-    }
-    Ok(())
+    let setter = SETTERS.iter().find(|(known, _)| *known == name);
+    let none = || Error::invalid(format!("'{name}' is none of {}", vellum_option_names()));
+    setter.map(|(_, set)| set(options, value)).ok_or_else(none)
 }
 
 impl Kept for Store {

@@ -1,6 +1,6 @@
 //! A store of whichever engine.
 
-use super::{Fresh, Options, Store, checkpoint, media_at};
+use super::{Fresh, Options, Store, checkpoint, media_at, named};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Error, RealEnv, Result};
@@ -10,6 +10,7 @@ use vellum_kv::{Engine, Map, check_sharing, log};
 const SEGMENTS_A_MEMTABLE: u64 = 2;
 
 /// A store as its manifest says what it is. What both engines do is [`AnyStore::map`].
+#[derive(Debug)]
 pub enum AnyStore {
     /// Ordered.
     Lsm(Store),
@@ -35,7 +36,7 @@ impl AnyStore {
     ) -> Result<AnyStore> {
         let fresh = Fresh::at(path.as_ref(), options.read_only);
         let opened = AnyStore::open_at(path.as_ref(), wanted, options, value_bytes);
-        opened.inspect_err(|_| fresh.undo())
+        opened.inspect_err(|_| fresh.undo()).map_err(|e| named(e, path.as_ref()))
     }
 
     fn open_at(

@@ -1,9 +1,10 @@
 //! Who has which superblock.
 //!
-//! 1. A superblock is exactly one of: free, taken from these, being erased, in the book (tables count on it, or it is
-//!    being written), remains that the store has not given up yet, or of no use: less than half as wide as the widest
-//!    is when the flash is opened. There, a table may have no room for the largest values.
-//! 2. A superblock that is being erased comes to be free without anybody's doing.
+//! 1. A superblock is exactly one of: free, taken from these, being erased, set aside because erasing it failed, in the
+//!    book (tables count on it, or it is being written), remains that the store has not given up yet, or of no use:
+//!    less than half as wide as the widest is when the flash is opened. There, a table may have no room for the largest
+//!    values.
+//! 2. A superblock that is being erased comes to be free without anybody's doing, or is set aside.
 //! 3. Tables share superblocks only that are nearly as wide as the widest. While they do, or will, one of these is free
 //!    that only collection takes.
 //! 4. What tables are promised ([`Pool::free`]) falls by one with a table, and else only if something fails.
@@ -87,6 +88,8 @@ struct State {
     erasing: BTreeMap<u32, usize>,
     /// Of these, those whose erase nobody has submitted yet.
     to_erase: Vec<u32>,
+    /// Not erased, as the flash failed: what is on them is not known until it is opened again.
+    set_aside: BTreeSet<u32>,
     book: Book,
     /// Dies of a superblock that tables may share, at least.
     width_min: usize,
@@ -407,7 +410,10 @@ impl Pool {
             state.erasing.remove(&index);
             match &result {
                 Ok(()) => state.add_free(wear(&*pool.flash, index), index, width(&*pool.flash, index)),
-                Err(error) => state.lost = Some((error.kind(), error.to_string())),
+                Err(error) => {
+                    state.set_aside.insert(index);
+                    state.lost = Some((error.kind(), error.to_string()));
+                }
             }
             drop(state);
             scarce.store(pool.is_scarce(), Relaxed);
@@ -428,7 +434,8 @@ impl Pool {
         let mut problems = state.book.problems();
         let mut known = vec![0; self.flash.geometry().blocks_per_die as usize];
         let free = state.free.keys().map(|(_, index)| index);
-        let others = state.taken.iter().chain(state.erasing.keys()).chain(state.remains.values().flatten());
+        let others = state.taken.iter().chain(state.erasing.keys()).chain(&state.set_aside);
+        let others = others.chain(state.remains.values().flatten());
         for index in free.chain(others).copied().chain(state.book.superblocks()) {
             known[index as usize] += 1;
         }

@@ -4,17 +4,24 @@ use crate::failure::Failure;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use vellum::base::{Error, Kind};
-use vellum::kv::{Store, is_unfinished};
+use vellum::kv::{Store, is_unfinished, named};
 
 /// How an error of the system begins where a file may not be so long.
 const TOO_LARGE: &str = "File too large";
+/// What is said of a file that became shorter while it was read, before what a program is to do.
+const UNMAPPED: &str = "it could not be read where it is mapped";
 
 /// The failure of a store at `path`, with what to do.
 pub fn advise(error: Error, path: &Path) -> Failure {
     if is_unfinished(path) {
         return unfinished(path);
     }
+    let error = for_commands(error);
     let next = match error.kind() {
+        Kind::Busy if error.to_string().contains("in use by something else") => {
+            "it is mounted, or another program has it open (lsblk and fuser tell): end that, or name another device"
+                .into()
+        }
         Kind::Busy => {
             "a store has one writer, or any number of readers: wait for the other process, or end it".into()
         }
@@ -27,6 +34,9 @@ pub fn advise(error: Error, path: &Path) -> Failure {
                 .into()
         }
         Kind::Poisoned => "look at the file system, then open the store again: what was synced is there".into(),
+        Kind::Io if error.to_string().contains(UNMAPPED) => {
+            "run the command again: what went on meanwhile with that file shows then".into()
+        }
         Kind::Io => "put right what the system says, then run the command again".into(),
         Kind::Unsupported if error.to_string().contains("LevelDB") => {
             "choose another directory; what it holds comes over by `vellum kv load`, of keys and values that their own \
@@ -47,11 +57,12 @@ pub fn advise(error: Error, path: &Path) -> Failure {
     Failure::with_next(error, next)
 }
 
-/// The error says which store it is of, once.
-fn named(error: Error, path: &Path) -> Error {
-    match error.to_string().starts_with(&format!("{}: ", path.display())) {
-        true => error,
-        false => error.context(path.display()),
+/// Who runs a command has no iterator to seek with.
+fn for_commands(error: Error) -> Error {
+    let said = error.to_string();
+    match said.split_once(UNMAPPED) {
+        Some((before, _)) => Error::new(error.kind(), format!("{before}{UNMAPPED}")),
+        None => error,
     }
 }
 
@@ -172,5 +183,18 @@ fn no_room(error: &Error) -> String {
                  such values in an ordered store (--engine lsm)"
             .into(),
         false => "make room where the store is, or delete keys and run `vellum kv compact`; then run it again".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_is_to_do_is_not_said_to_people() {
+        let error = Error::new(Kind::Io, format!("table 3: {UNMAPPED}; seek again"));
+        let failure = advise(error, Path::new("s"));
+        assert_eq!(failure.error().to_string(), format!("table 3: {UNMAPPED}"));
+        assert!(failure.next().starts_with("run the command again"), "{}", failure.next());
     }
 }

@@ -74,11 +74,9 @@ impl Args {
         };
         let store = self.part.target.open()?;
         if self.skip_damaged && matches!(store, AnyStore::Lsm(_)) {
-            let error = Error::new(Kind::Unsupported, "--skip-damaged is for log stores");
-            return Err(Failure::with_next(
-                error,
-                "`vellum kv repair` makes a store of what is left of this one",
-            ));
+            let error = Error::invalid("--skip-damaged is for log stores");
+            let next = "leave it out; `vellum kv repair` makes a store of what is left of this one";
+            return Err(Failure::with_next(error, next));
         }
         let problems = match &self.output {
             Some(path) => {

@@ -7,8 +7,11 @@
 //! 2. A line is at most [`LINE_BYTES_MAX`] long: a file that is no such file does not fill the memory.
 
 use super::notation::Notation;
+use crate::ui::harmless_json;
 use clap::ValueEnum;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
+use std::fmt;
 use std::io::{BufRead, Read};
 use std::path::Path;
 use vellum::base::{Error, Result};
@@ -59,7 +62,7 @@ impl Form {
                 if let Some(value) = value {
                     json_field("value", value, notation, &mut object);
                 }
-                out.push_str(&Value::Object(object).to_string());
+                out.push_str(&harmless_json(Value::Object(object).to_string()));
             }
         }
         out.push('\n');
@@ -135,9 +138,35 @@ fn json_field(name: &str, bytes: &[u8], notation: Notation, object: &mut Map<Str
     }
 }
 
+/// An object that has each field once: of two with one name it would be chance which counts.
+struct Fields(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Fields, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Fields;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> std::result::Result<Fields, A::Error> {
+                let mut fields = Map::new();
+                while let Some((name, value)) = from.next_entry::<String, Value>()? {
+                    if fields.contains_key(&name) {
+                        return Err(A::Error::custom(format!("'{name}' is there twice")));
+                    }
+                    fields.insert(name, value);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        from.deserialize_map(Each)
+    }
+}
+
 /// An object, and its kind if it says one.
 fn json_line(line: &[u8]) -> Result<(Option<&'static str>, Map<String, Value>)> {
-    let object: Map<String, Value> =
+    let Fields(object) =
         serde_json::from_slice(line).map_err(|e| Error::invalid(format!("no object of JSON: {e}")))?;
     let known = ["key", "key_hex", "value", "value_hex", "kind"];
     if let Some(other) = object.keys().find(|name| !known.contains(&name.as_str())) {
@@ -172,11 +201,14 @@ mod tests {
     fn records_come_back_in_every_form() {
         let records: [(&[u8], &[u8]); 4] =
             [(b"", b""), (b"a\tb", b"1\n2"), (b"\xff\\x", "é".as_bytes()), (b"k", b"\xf0\x00")];
+        let orders = "\u{1b}\u{7f}\u{80}\u{9b}\u{9f}\u{a0}".as_bytes();
+        let records = records.into_iter().chain([(orders, orders)]);
         for form in [Form::Tsv, Form::Json] {
             for notation in [Notation::Text, Notation::Hex] {
-                for (key, value) in records {
+                for (key, value) in records.clone() {
                     let mut text = String::new();
                     form.write(key, Some(value), notation, &mut text);
+                    assert!(!text.contains(|c: char| c.is_control() && !"\t\n".contains(c)), "{text:?}");
                     let (mut input, mut line) = (text.as_bytes(), Vec::new());
                     let read = form.read(next_line(&mut input, &mut line).unwrap().unwrap(), notation);
                     assert_eq!(read.unwrap(), Line::Put(key.into(), value.into()), "{text}");
@@ -208,6 +240,9 @@ mod tests {
         assert!(read(r#"{"key":"a"}"#) && read(r#"{"key":"a","key_hex":"61","value":""}"#));
         assert!(read(r#"{"key":1,"value":"b"}"#) && read(r#"{"kee":"a","key":"a","value":"b"}"#));
         assert!(read(r#"{"kind":"del","key":"a"}"#));
+        assert!(
+            read(r#"{"key":"a","key":"b","value":"1"}"#) && read(r#"{"key":"a","value":"1","value":"1"}"#)
+        );
         assert!(Form::Tsv.read(b"alone", Notation::Text).is_err());
         let (mut input, mut line) = (&b"a\r\nb"[..], Vec::new());
         assert_eq!(next_line(&mut input, &mut line).unwrap(), Some(&b"a"[..]));

@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
-use vellum::base::{Env, Kind, RealEnv};
+use vellum::base::{Env, Error, Kind, RealEnv, Result};
 use vellum::kv::{AnyStore, Batch, Durability, Map};
 
 /// Put every record of files into a store
@@ -15,7 +15,8 @@ use vellum::kv::{AnyStore, Batch, Durability, Map};
 #[command(after_help = "\
 Lines of KEY<tab>VALUE, or of JSON, as `vellum kv dump` writes them. All of it is safe from a power
 cut when this returns; if it is ended before, the store holds the records up to some line. A line
-that is no record ends it, and all before are in the store.
+that is no record ends it, and all before are in the store. Empty lines are skipped; a line may end
+with CR LF.
 
 Example:
   vellum kv load s s.tsv
@@ -48,8 +49,18 @@ struct Load {
     batch: Batch,
     records: u64,
     bytes: u64,
-    /// Records that are in the store.
+    /// Records that the store has, and the process need not live for.
     written: u64,
+}
+
+/// How an end that nobody wanted was saved.
+enum Kept {
+    /// The store has what was written, no more and no less.
+    All,
+    /// No more could be written: what was written before is there.
+    AtLeast(Error),
+    /// What was written could not be synced. The system may give that up.
+    Unsynced(Error),
 }
 
 impl Args {
@@ -61,14 +72,12 @@ impl Args {
         let mut load = Load::default();
         let loaded = self.load(&mut load, inputs, &store, &scope, ui);
         // What came before a line that is no record stays, as what came before the end of the process does.
-        let kept = load.write(store.map()).and_then(|()| store.map().write(&Batch::new(), Durability::Sync));
-        let done = loaded.and_then(|()| kept.map_err(|e| self.target.advise(e)));
-        done.map_err(|failure| {
+        let (refused, kept) = load.keep(store.map());
+        let has = kept.words(load.written);
+        let refused = refused.or(kept.error()).map_or(Ok(()), |e| Err(self.target.advise(e)));
+        loaded.and(refused).map_err(|failure| {
             let next = failure.next();
-            failure.instead_next(format!(
-                "{next}; the store has the first {} records of the input",
-                load.written
-            ))
+            failure.instead_next(format!("{next}; {has}"))
         })?;
         // Where there is no room for tables it stays in the log.
         let flushed = ui.during("load", || store.map().flush());
@@ -95,7 +104,7 @@ impl Args {
         store: &AnyStore,
         scope: &Scope,
         ui: &Ui,
-    ) -> Result<(), Failure> {
+    ) -> std::result::Result<(), Failure> {
         let map = store.map();
         each_record(inputs, "load", ui, |key, value, from| {
             store.check_value(value.len()).map_err(|e| self.target.advise(e.context(from.place())))?;
@@ -109,17 +118,49 @@ impl Args {
 }
 
 impl Load {
-    fn add(&mut self, scope: &Scope, key: &[u8], value: &[u8]) -> vellum::base::Result<()> {
+    fn add(&mut self, scope: &Scope, key: &[u8], value: &[u8]) -> Result<()> {
         scope.put(&mut self.batch, key, value)?;
         self.records += 1;
         self.bytes += (key.len() + value.len()) as u64;
         Ok(())
     }
 
-    fn write(&mut self, store: &dyn Map) -> vellum::base::Result<()> {
-        store.write(&self.batch, Durability::None)?;
+    /// What waits in the process is nowhere if the next write fails: it would be counted, and not be there.
+    fn write(&mut self, store: &dyn Map) -> Result<()> {
+        store.write(&self.batch, Durability::Buffered)?;
         self.written = self.records;
         self.batch.clear();
         Ok(())
+    }
+
+    /// Writes and syncs what there is; returns why what was left was not written, if it was not. A store without room
+    /// refuses a batch, and is well.
+    fn keep(&mut self, store: &dyn Map) -> (Option<Error>, Kept) {
+        let refused = self.write(store).err();
+        let kept = match store.write(&Batch::new(), Durability::Sync) {
+            Ok(()) => Kept::All,
+            Err(error) if refused.is_some() || error.kind() == Kind::Poisoned => Kept::AtLeast(error),
+            Err(error) => Kept::Unsynced(error),
+        };
+        (refused, kept)
+    }
+}
+
+impl Kept {
+    /// What the store has of the input.
+    fn words(&self, written: u64) -> String {
+        match self {
+            Kept::All => format!("the store has the first {written} records of the input"),
+            Kept::AtLeast(_) if written == 0 => "the store may have no record of the input".into(),
+            Kept::AtLeast(_) => format!("the store has at least the first {written} records of the input"),
+            Kept::Unsynced(_) => "nobody knows how much of the input the store has: load all of it".into(),
+        }
+    }
+
+    fn error(self) -> Option<Error> {
+        match self {
+            Kept::All => None,
+            Kept::AtLeast(error) | Kept::Unsynced(error) => Some(error),
+        }
     }
 }

@@ -237,7 +237,7 @@ impl WriteTarget {
         AnyStore::open_for(&self.path, wanted, options, value_bytes).map_err(|error| {
             match (error.kind(), wanted) {
                 (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => Failure::with_next(
-                    error.context(self.name()),
+                    error,
                     format!(
                         "leave --engine out; `vellum kv dump {} | vellum kv load NEW --engine {}` makes one of the other kind",
                         self.name(),
@@ -260,10 +260,9 @@ impl WriteTarget {
                 error,
                 "look at what it holds (blkid, vellum kv); if that may be LOST, run it again with --force",
             ),
-            Kind::Invalid if error.to_string().contains("in this directory already") => Failure::with_next(
-                error.context(self.name()),
-                "open it without --device: it knows where its tables are to be",
-            ),
+            Kind::Invalid if error.to_string().contains("in this directory already") => {
+                Failure::with_next(error, "open it without --device: it knows where its tables are to be")
+            }
             // Not where the device has zones of its own.
             Kind::Invalid if error.to_string().contains(&format!("zones of {zone_bytes} bytes")) => {
                 Failure::with_next(error, better_zones(bytes, zone_bytes))
@@ -281,7 +280,7 @@ impl WriteTarget {
         }
         Store::move_to(&self.path, device).map_err(|error| match error.kind() {
             Kind::Invalid => Failure::with_next(
-                error.context(self.name()),
+                error,
                 "open it without --device: it is a store already, and knows where its tables are",
             ),
             Kind::Corrupt => {
@@ -366,7 +365,7 @@ impl Space {
 
 /// What is said of a log store where a keyspace is named.
 pub fn no_keyspaces() -> Error {
-    Error::new(Kind::Unsupported, "a log store has no keyspaces")
+    Error::invalid("a log store has no keyspaces")
 }
 
 impl Scope {

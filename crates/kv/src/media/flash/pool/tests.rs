@@ -1,7 +1,7 @@
 //! Superblocks that are taken and given back.
 
 use super::*;
-use vellum_base::{Geometry, Nanos, RealEnv};
+use vellum_base::{Geometry, Nanos, PageAddr, RealEnv, Source};
 use vellum_media::nand::{Fault, Nand, NandParams};
 
 fn geometry(channels: u32) -> Geometry {
@@ -47,4 +47,22 @@ fn what_leaves_the_book_is_being_erased_in_the_same_moment() {
     // Whoever looks now, before it is erased, finds it where it is.
     pool.with_book(|book| book.give_up(home.index));
     assert_eq!((pool.erased(), pool.problems()), (8, Vec::new()));
+}
+
+/// The host failed, not a block of the flash: nobody knows whether it was erased, and it is nobody's.
+#[test]
+fn what_could_not_be_erased_is_set_aside() {
+    let nand = Arc::new(Nand::ram(geometry(2), NandParams::default()).unwrap());
+    let flash: Arc<dyn Flash> = nand.clone();
+    let (pool, env) = (Arc::new(Pool::open(flash.clone()).unwrap()), RealEnv::new());
+    let submitter = Submitter::new(flash.clone(), env.clone(), None);
+    let take = || pool.take(&submitter, &*env, IoClass::Background, (Supply::Tables, 0)).unwrap().unwrap();
+    let home = take();
+    let page = PageAddr { block: home.blocks[0], page: 0 };
+    flash.program(IoClass::Background, page, &[Source::Bytes(&[1; 4096])], &[]).unwrap();
+    pool.with_book(|book| book.give_up(home.index));
+    nand.arm(1, Fault::Host { errno: 5 });
+    assert_eq!(pool.erase_unneeded(&submitter).unwrap_err().kind(), Kind::Io);
+    assert_eq!((pool.erased(), pool.problems()), (7, Vec::new()));
+    assert_ne!(take().index, home.index);
 }

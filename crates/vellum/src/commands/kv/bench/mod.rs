@@ -26,7 +26,7 @@ use vellum::base::{Env, Error, Kind as ErrorKind, Nanos, RealEnv, Result};
 use vellum::kv::Durability;
 use vellum::lab::Progress;
 use vellum::lab::kv_bench::device::PAGES_PER_BLOCK;
-use vellum::lab::kv_bench::{Compression, EngineKind, Plan, PlanReport, Setup, run};
+use vellum::lab::kv_bench::{Compression, EngineKind, Plan, PlanReport, Setup, run, vellum_option_names};
 use vellum::serve::Stop;
 use vellum::trace::generate::kv::{Kind, Workload};
 use vellum::{Share, Size};
@@ -105,9 +105,7 @@ pub struct Args {
     /// Filter bits a key (of the tuned peers, too)
     #[arg(long, value_name = "N", default_value_t = 12)]
     filter_bits: u32,
-    /// More options for vellum: level0_compact, level0_slow, level0_stop, level1_bytes, level_factor, compaction_tasks,
-    /// compaction_bytes, plain_levels (how many are not compressed, from level 0 on)
-    #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = parse_option)]
+    #[arg(long, value_name = "NAME=N", value_delimiter = ',', value_parser = parse_option, help = more_options())]
     vellum_options: Vec<(String, u64)>,
     #[command(flatten)]
     reusing: Reusing,
@@ -416,6 +414,13 @@ fn no_engine(name: &str) -> Failure {
 fn parse_compression(text: &str) -> Result<Compression, String> {
     let found = Compression::ALL.into_iter().find(|compression| compression.name() == text);
     found.ok_or_else(|| "none, lz4 or zstd".into())
+}
+
+fn more_options() -> String {
+    format!(
+        "More options for vellum: {} (how many are not compressed, from level 0 on)",
+        vellum_option_names()
+    )
 }
 
 fn parse_option(text: &str) -> Result<(String, u64), String> {
