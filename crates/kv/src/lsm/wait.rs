@@ -46,13 +46,31 @@ impl Core {
         self.state.check_writable().map(|()| true)
     }
 
-    /// Waits until a memtable of nothing but deletes may become a table: until those before it are merged down as far
-    /// as may win room, while there is enough to merge them.
+    /// Waits until the memtable may become a table for deletes to go on: until those before it are merged down as far
+    /// as may win room, while there is enough to merge them. Puts that it has were let in, and have to be flushed.
     pub(crate) fn wait_to_delete(&self) -> Result<()> {
         match self.wait_for_tables(self.merge_tables(), LEVELS) {
-            Err(error) if error.kind() == Kind::NoSpace => self.wait_for_tables(self.spare_for(true), 0),
-            waited => waited,
+            Err(error) if error.kind() != Kind::NoSpace => Err(error),
+            Err(_) if self.media.room_bytes().is_some() => self.wait_for_tables(self.spare_for(true), 0),
+            Err(_) => self.wait_for_room(|version, state| self.may_delete(version, state), 0),
+            Ok(()) => Ok(()),
         }
+    }
+
+    /// Waits until a memtable may have puts: where a table takes a superblock, deletes flush them with their own room.
+    pub(crate) fn wait_to_begin_puts(&self) -> Result<()> {
+        let is_empty = |version: &Version| version.levels.iter().all(Vec::is_empty);
+        let may =
+            |version: &Version, state: &State| is_empty(version) || self.has_room_to_flush(0, version, state);
+        match self.media.room_bytes() {
+            Some(_) => Ok(()),
+            None => self.wait_for_room(may, 0),
+        }
+    }
+
+    fn may_delete(&self, version: &Version, state: &State) -> bool {
+        let spare = self.spare_for(true).min(self.limits.spare_tables_max);
+        self.has_spare_tables(spare, version, state) || self.has_room_for_deletes(version, state)
     }
 
     /// Waits until a batch that is more than a memtable has room: as a log, as tables, and while these are merged.
@@ -71,10 +89,7 @@ impl Core {
         }
         let is_enough = |version: &Version, state: &State| match writer.has_puts {
             true => self.has_room_to_flush(writer.memtable_bytes, version, state),
-            false => {
-                let spare = self.spare_for(true).min(self.limits.spare_tables_max);
-                self.has_spare_tables(spare, version, state) || self.has_room_for_deletes(version, state)
-            }
+            false => self.may_delete(version, state),
         };
         self.wait_for_room(is_enough, 1)
     }

@@ -139,6 +139,9 @@ impl Core {
         let record = record_bytes(batch.bytes());
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
         let full = needed > self.memtable_bytes_max() || log_bytes + record > self.limits.log_bytes;
+        if !writer.has_puts && !batch.only_deletes() {
+            self.wait_to_begin_puts()?;
+        }
         let is_large = batch.bytes() > self.memtable_bytes_max();
         if full && (writer.memtable_bytes > 0 || is_large) {
             match batch.only_deletes() {
