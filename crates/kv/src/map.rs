@@ -108,7 +108,7 @@ impl Verified {
     /// Takes what is said of logs that have to end where nothing follows, if they are in order otherwise.
     pub(crate) fn note_strict(&mut self, logs: Result<()>) -> Result<()> {
         match logs {
-            Err(error) if error.kind() == Kind::NoSpace => Err(error),
+            Err(error) if error.kind() != Kind::Corrupt => Err(error),
             Err(error) if self.problems.is_empty() => {
                 self.remarks.push(error.to_string());
                 Ok(())

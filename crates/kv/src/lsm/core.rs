@@ -285,7 +285,8 @@ impl Core {
         let progress = state.progress.as_ref();
         let situation = Situation::new(&state.running, &state.requested, progress, room);
         let situation = situation.with_gathers(&state.gathers, &state.gathered_in_vain);
-        let situation = situation.with_reserve(self.kept_for_deletes(state));
+        let situation =
+            situation.with_reserve(self.kept_for_deletes(state), !self.snapshots.lock().is_empty());
         match self.options.rules {
             Rules::Vellum => {
                 // Where room is short it is kept for who writes.

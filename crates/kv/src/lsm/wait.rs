@@ -64,7 +64,7 @@ impl Core {
             |version: &Version, state: &State| is_empty(version) || self.has_room_to_flush(0, version, state);
         match self.media.room_bytes() {
             Some(_) => Ok(()),
-            None => self.wait_for_room(may, 0),
+            None => self.wait_for_room(may, 1),
         }
     }
 

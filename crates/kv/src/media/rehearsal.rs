@@ -69,6 +69,9 @@ impl Media for Rehearsal {
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
         match self.has_table(number)? {
             true => self.aside.open_table(number),
+            false if self.removed.lock().tables.contains(&number) => {
+                Err(Error::corrupt(format!("table {number} is missing")))
+            }
             false => self.below.open_table(number),
         }
     }

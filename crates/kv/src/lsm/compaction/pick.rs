@@ -88,6 +88,8 @@ pub(crate) struct Situation<'a> {
     pub(super) room: Room,
     /// Tables that jobs of deeper levels leave for deletes.
     reserve: u64,
+    /// There are snapshots: what deletes hide may stay.
+    is_watched: bool,
 }
 
 impl<'a> Situation<'a> {
@@ -108,11 +110,12 @@ impl<'a> Situation<'a> {
             toll_is_due: false,
             room,
             reserve: 0,
+            is_watched: false,
         }
     }
 
-    pub(crate) fn with_reserve(self, reserve: u64) -> Situation<'a> {
-        Situation { reserve, ..self }
+    pub(crate) fn with_reserve(self, reserve: u64, is_watched: bool) -> Situation<'a> {
+        Situation { reserve, is_watched, ..self }
     }
 
     pub(crate) fn with_gathers(self, gathers: &'a [Gather], in_vain: &'a BTreeSet<u64>) -> Situation<'a> {
@@ -132,7 +135,8 @@ impl<'a> Situation<'a> {
     /// what is kept for deletes. A merge of level 0, and of what is mostly deletes, wins room in the end.
     fn has_room_for(&self, job: &Job, kept: u64) -> bool {
         let room = &self.room;
-        let wins = !room.whole_tables || job.claim.level == 0 || is_deleting(&job.upper);
+        let deletes = !self.is_watched && is_deleting(&job.upper);
+        let wins = !room.whole_tables || job.claim.level == 0 || deletes;
         let left = room.tables.saturating_add(job.claim.replaced);
         job.claim.tables <= room.tables && (wins || left >= self.reserve + kept.min(job.claim.tables))
     }
@@ -350,13 +354,18 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     };
     let is_short = |table: &Arc<Table>| room.whole_tables && table.meta.bytes < room.table_bytes / 8 * 7;
     let along = usize::from(done > 0 && is_short(&job.lower[done - 1]));
-    let fits = |along: usize, count: usize| needed(&job.lower[done - along..done + count]) <= room.tables;
-    let most = |along: usize| Some((along, (along.min(all)..=all).rev().find(|count| fits(along, *count))?));
-    let (along, count) = most(along).or_else(|| most(0))?;
+    let piece = |along: usize, count: usize| {
+        let lower = with_sharers(version, level + 1, job.lower[done - along..done + count].to_vec());
+        (needed(&lower) <= room.tables).then_some((count, lower))
+    };
+    let least = all.min(1);
+    let longest = |along: usize| (least..=all).rev().find_map(|count| piece(along, count));
+    let (count, lower) = longest(along).or_else(|| longest(0))?;
     let of_upper = bytes_of(&job.upper) * count as u64 / all.max(1) as u64;
-    let lower = with_sharers(version, level + 1, job.lower[done - along..done + count].to_vec());
     job.claim.tables = needed(&lower);
-    if lower.len() - along < all {
+    let number = |table: &Arc<Table>| table.meta.number;
+    // Those that share a key were counted by none: more than `count` may be in it.
+    if all > 0 && lower.last().map(number) != job.lower.last().map(number) {
         job.piece.until = Some(bounds(&lower)?.1);
     }
     job.lower = lower;

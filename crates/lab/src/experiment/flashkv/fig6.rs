@@ -24,8 +24,15 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 const CHANNELS: [u32; 3] = [8, 16, 32];
-const SYSTEMS: [System; 6] =
-    [System::Original, System::Ext4, System::ParaFs, System::Raw, System::FlashKv, System::Vellum];
+const SYSTEMS: [System; 7] = [
+    System::Original,
+    System::Ext4,
+    System::ParaFs,
+    System::Raw,
+    System::FlashKv,
+    System::Vellum,
+    System::VellumReuse,
+];
 
 /// A workload on a number of channels, on every system.
 struct Point {
@@ -92,6 +99,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
             whole(&points),
             whole_optimised(&points),
             vellum(&points),
+            reuse(&points),
         ],
         notes: vec![
             "LevelDB is our engine under LevelDB's rules and numbers (see `system.rs`)".into(),
@@ -279,9 +287,25 @@ fn whole_optimised(points: &[Point]) -> Check {
 }
 
 fn vellum(points: &[Point]) -> Check {
-    let found = least_and_most(on(points, 32).map(|p| p.ratio(System::Vellum, System::Ext4)));
-    Check::new(
+    beyond(
+        points,
+        System::Vellum,
         "Beyond the paper: on 32 channels Vellum's own rules reach more than FlashKV does, beside LevelDB with tables of a superblock",
+    )
+}
+
+fn reuse(points: &[Point]) -> Check {
+    beyond(
+        points,
+        System::VellumReuse,
+        "Beyond the paper: the same, where leaves that a merge need not change stay where they are on flash (Vellum with `--reuse auto`)",
+    )
+}
+
+fn beyond(points: &[Point], ours: System, claim: &'static str) -> Check {
+    let found = least_and_most(on(points, 32).map(|p| p.ratio(ours, System::Ext4)));
+    Check::new(
+        claim,
         "more than 2.2 x",
         times(found),
         found.1 > 2.2,

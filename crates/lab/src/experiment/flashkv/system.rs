@@ -10,7 +10,8 @@
 //!    "the other parameters stay the same".
 //! 3. *PBlk* is `vellum-disk` on one log over all channels, collected by superblock; its map is in the device's NVRAM,
 //!    its buffer is as large as eight pages a channel. *ParaFS* is the same on erase blocks, told of every deletion.
-//! 4. *Vellum* is what we ship, on the media of FlashKV, with the same memory.
+//! 4. *Vellum* is what we ship, on the media of FlashKV, with the same memory; *Vellum-reuse* is that with `--reuse
+//!    auto`: leaves that a merge need not change stay where they are on flash, and tables list them.
 //! 5. *Units*: what tables are made of begins at multiples of 64 bytes everywhere, as LevelDB's blocks begin anywhere;
 //!    a file takes whole sectors.
 //! 6. *Processor*: 6 cores. A get takes 5 us, a put 3, a merged entry 2 and 4 us/KiB, a request through file system and
@@ -23,7 +24,7 @@ use vellum_base::{Cause, Env, Flash, Nanos, Result, SECTOR_BYTES};
 use vellum_disk::{
     CpuModel as DiskCpu, DedupMode, Disk, Format, GcPolicy, Options as DiskOptions, sectors_max,
 };
-use vellum_kv::{CachePolicy, Compression, CpuModel, FlashMedia, Media, Options, Rules, Schedule};
+use vellum_kv::{CachePolicy, Compression, CpuModel, FlashMedia, Media, Options, Reuse, Rules, Schedule};
 use vellum_media::Timed;
 use vellum_media::nand::Nand;
 
@@ -73,10 +74,12 @@ pub(crate) enum System {
     FlashKv,
     /// Our own store on the same media.
     Vellum,
+    /// The same, whose tables share leaves that need not change.
+    VellumReuse,
 }
 
 impl System {
-    pub(crate) const ALL: [System; 11] = [
+    pub(crate) const ALL: [System; 12] = [
         System::Original,
         System::Ext4,
         System::F2fs,
@@ -88,6 +91,7 @@ impl System {
         System::TwoThreads,
         System::FlashKv,
         System::Vellum,
+        System::VellumReuse,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -103,6 +107,7 @@ impl System {
             System::TwoThreads => "FlashKV-2threads",
             System::FlashKv => "FlashKV",
             System::Vellum => "Vellum",
+            System::VellumReuse => "Vellum-reuse",
         }
     }
 
@@ -130,6 +135,7 @@ impl System {
         };
         match self {
             System::Vellum => options,
+            System::VellumReuse => Options { reuse: Reuse::Auto, ..options },
             System::Original => Options {
                 memtable_bytes: own(4 << 20, board) as usize,
                 level1_bytes: own(10 << 20, board),

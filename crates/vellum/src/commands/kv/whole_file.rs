@@ -12,6 +12,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+/// Files that this process has open, by their numbers.
+const OPENED: &str = "/proc/self/fd";
+
 /// See the module. Nothing is left of one that is dropped before it is finished.
 pub struct WholeFile {
     file: File,
@@ -78,6 +81,8 @@ impl Place {
     }
 
     fn unnamed(&self) -> io::Result<File> {
+        // By which it gets its name.
+        Path::new(OPENED).metadata()?;
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         Ok(File::from(open(self.directory(), flags, Mode::RUSR | Mode::WUSR)?))
     }
@@ -106,7 +111,7 @@ impl Place {
         if self.has_name {
             return std::fs::hard_link(&self.part, path);
         }
-        let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let opened = format!("{OPENED}/{}", file.as_raw_fd());
         Ok(linkat(CWD, opened, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
     }
 }

@@ -66,6 +66,17 @@ fn a_piece_goes_on_behind_the_last() {
     assert_eq!(smallest(&job.lower), b"ce");
 }
 
+/// The last table of the piece before shares a key with the one before it: what is left is more than it looks.
+#[test]
+fn a_piece_that_takes_along_what_shares_a_key_ends_before_the_rest() {
+    let version = version(&[(1, b"ai"), (2, b"ab"), (2, b"bd"), (2, b"ef"), (2, b"gh")]);
+    let begun = begun(&version);
+    let wide = Room { tables: 8, ..room() };
+    let job = pick(&version, &shape(), &Situation::new(&[], &[], Some(&begun), wide)).unwrap();
+    assert_eq!((job.piece.after, job.piece.until), (Some(key(b'd')), Some(key(b'f'))));
+    assert_eq!(smallest(&job.lower), b"abe");
+}
+
 /// What merges of deeper levels may take for good is not what deletes need.
 #[test]
 fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
@@ -73,7 +84,8 @@ fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
     let requested = [Request { level: 1, range: Range::everything() }];
     let wide = Room { tables: 20, ..room() };
     let picked = |reserve| {
-        pick(&version, &shape(), &Situation::new(&[], &requested, None, wide).with_reserve(reserve)).is_some()
+        pick(&version, &shape(), &Situation::new(&[], &requested, None, wide).with_reserve(reserve, false))
+            .is_some()
     };
     assert_eq!([0, 10, 20].map(picked), [true, true, false]);
 }

@@ -50,9 +50,9 @@ Latency is that of single requests; bytes are what the process handed to the fil
 was idle.
 
 With --device nothing here is written: stores run on the modelled board of the FlashKV paper, in
-virtual time, the same every time, each loaded first. They are Vellum, FlashKV and it without some
-of its parts (FlashKV-raw, -LRU, -NOOP, -1thread, -2threads), and LevelDB (LevelDB-original, -ext4,
--F2FS, -ParaFS; leveldb is those four). A superblock is a page of 8 KiB times --block-pages times
+virtual time, the same every time, each loaded first. They are Vellum, Vellum-reuse (--reuse auto),
+FlashKV and it without some of its parts (FlashKV-raw, -LRU, -NOOP, -1thread, -2threads), and
+LevelDB (LevelDB-original, -ext4, -F2FS, -ParaFS; leveldb is those four). A superblock is a page of 8 KiB times --block-pages times
 channels, and a table is one: so a small store is like a large one if --block-pages is small.
 
 Example:
