@@ -52,8 +52,9 @@ was idle.
 With --device nothing here is written: stores run on the modelled board of the FlashKV paper, in
 virtual time, the same every time, each loaded first. They are Vellum, Vellum-reuse (--reuse auto),
 FlashKV and it without some of its parts (FlashKV-raw, -LRU, -NOOP, -1thread, -2threads), and
-LevelDB (LevelDB-original, -ext4, -F2FS, -ParaFS; leveldb is those four). A superblock is a page of 8 KiB times --block-pages times
-channels, and a table is one: so a small store is like a large one if --block-pages is small.
+LevelDB (LevelDB-original, -ext4, -F2FS, -ParaFS; leveldb is those four). A superblock is a page of
+8 KiB times --block-pages times channels, and a table is one: so a small store is like a large one
+if --block-pages is small.
 
 Example:
   vellum kv bench --workload fillrandom,overwrite --engine vellum,rocksdb --keys 4000000 --rounds 3
