@@ -2,6 +2,9 @@
 //! same when it is written.
 #![no_main]
 
+#[path = "../../crates/vellum/src/harmless.rs"]
+#[expect(dead_code, reason = "what commands need besides")]
+mod harmless;
 #[path = "../../crates/vellum/src/commands/kv/lines.rs"]
 #[expect(dead_code, reason = "what commands need besides")]
 mod lines;

@@ -7,6 +7,7 @@ mod commands;
 mod doors;
 mod endurance;
 mod failure;
+mod harmless;
 mod host_memory;
 mod live;
 mod logged;

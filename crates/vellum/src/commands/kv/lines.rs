@@ -7,7 +7,7 @@
 //! 2. A line is at most [`LINE_BYTES_MAX`] long: a file that is no such file does not fill the memory.
 
 use super::notation::Notation;
-use crate::ui::harmless_json;
+use crate::harmless::harmless_json;
 use clap::ValueEnum;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
