@@ -48,8 +48,10 @@ pub struct Ingest<'a> {
     core: &'a Core,
     keyspace: Keyspace,
     sink: TableSink<'a>,
-    /// Internal.
+    /// Internal; the last one's.
     key: Vec<u8>,
+    /// The next one's is put together here.
+    next_key: Vec<u8>,
     key_bytes_max: usize,
     entries: u64,
     /// Of keys and values.
@@ -80,8 +82,17 @@ impl<'a> Ingest<'a> {
             Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
         let floor = core.visible.load(Ordering::Acquire) + 1;
         let sink = TableSink::new(core, intent).ingesting(floor).for_level(LEVELS - 1);
-        let (key, key_bytes_max) = (Vec::new(), 0);
-        Ok(Ingest { core, keyspace, sink, key, key_bytes_max, entries: 0, data_bytes: 0, has_failed: false })
+        Ok(Ingest {
+            core,
+            keyspace,
+            sink,
+            key: Vec::new(),
+            next_key: Vec::new(),
+            key_bytes_max: 0,
+            entries: 0,
+            data_bytes: 0,
+            has_failed: false,
+        })
     }
 
     /// Adds an entry; its key must be above the last one's.
@@ -92,11 +103,13 @@ impl<'a> Ingest<'a> {
         if self.entries > 0 && self.key[1..] >= *key {
             return Err(Error::invalid("ingested keys must ascend"));
         }
-        let stored = [&[self.keyspace.space.number], key].concat();
-        if self.sink.begins_with(&stored, value) {
+        self.next_key.clear();
+        self.next_key.push(self.keyspace.space.number);
+        self.next_key.extend_from_slice(key);
+        if self.sink.begins_with(&self.next_key, value) {
             self.core.wait_for_tables(self.core.spare_for(false) + 1, 1)?;
         }
-        self.key = stored;
+        std::mem::swap(&mut self.key, &mut self.next_key);
         self.entries += 1;
         self.key_bytes_max = self.key_bytes_max.max(key.len());
         self.data_bytes += (key.len() + value.len()) as u64;
