@@ -111,7 +111,8 @@ pub enum Reuse {
     #[default]
     Off,
     /// Keeps them as they are, so that a device that deduplicates recognises them. Where a bubble would pass the
-    /// caps, the whole island is written anew (Freewrite, section 2).
+    /// caps, the whole island is written anew (Freewrite, section 2). [`Reuse::Off`] where tables are superblocks of
+    /// flash or zones: there is no such device below.
     Bubbles,
     /// Keeps them as they are, and tells the medium where they are stored, which may have them in two tables without
     /// writing them. Where a bubble would pass the caps, one leaf more is written anew.

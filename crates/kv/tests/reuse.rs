@@ -12,8 +12,8 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, IoClass, Kind, LedgerSnapshot, RealEnv, Result};
 use vellum_kv::{
-    Area, AreaWriter, Caps, Directory, Intent, Map, Media, MediaShape, Options, Reuse, Sharing, Store,
-    StoreStat, Stored, TableReader, TableWriter, log,
+    Area, AreaWriter, Caps, Directory, FlashMedia, Intent, Map, Media, MediaShape, Options, Reuse, Sharing,
+    Store, StoreStat, Stored, TableReader, TableWriter, log,
 };
 use vellum_sim::Sim;
 
@@ -255,8 +255,17 @@ fn auto_shares_where_it_can() {
     assert_eq!(mode(clones(), Reuse::Auto), (Reuse::Relink, Sharing::Reflink));
     assert_eq!(mode(clones(), Reuse::Bubbles), (Reuse::Bubbles, Sharing::None), "nobody asked");
     let (files, zones) = crate::zones::formatted(true, 1);
-    let zones = crate::zones::media(&files, &zones).unwrap();
-    assert_eq!(mode(zones, Reuse::Auto), (Reuse::Off, Sharing::None), "these zones do not remap");
+    let zones = |reuse| mode(crate::zones::media(&files, &zones).unwrap(), reuse);
+    assert_eq!(zones(Reuse::Auto), (Reuse::Off, Sharing::None), "these zones do not remap");
+    assert_eq!(zones(Reuse::Bubbles), (Reuse::Off, Sharing::None), "nothing below deduplicates");
+    let flash = FlashMedia::open(crate::harness::flash(1), RealEnv::new()).unwrap();
+    assert_eq!(
+        mode(flash.clone(), Reuse::Bubbles),
+        (Reuse::Off, Sharing::None),
+        "nothing below deduplicates"
+    );
+    let refused = vellum_kv::check_sharing(&*flash, Reuse::Bubbles, None).unwrap_err();
+    assert_eq!(refused.kind(), vellum_base::Kind::Unsupported, "{refused}");
 }
 
 #[test]

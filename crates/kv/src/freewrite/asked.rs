@@ -52,6 +52,8 @@ impl Asked {
         let reuse = match (self.reuse, sharing) {
             (Reuse::Auto, Sharing::None) => Reuse::Off,
             (Reuse::Auto, _) => Reuse::Relink,
+            // Bubbles would be for nobody, and tables half full of them leave no room for merges.
+            (_, Sharing::None) if nobody_is_below(media) => Reuse::Off,
             (said, _) => said,
         };
         let island_bytes_min = self.island_bytes_min.unwrap_or(sharing.island_bytes_min());
@@ -96,16 +98,25 @@ pub(crate) fn in_force(reuse: Reuse, media: &dyn Media) -> Reuse {
 }
 
 /// An error where [`Reuse::Relink`] is asked for and nothing can be shared in units of so many bytes
-/// ([`crate::Options::unit_bytes`]). A store pads for it anyway: whoever wants it refused asks this before anything is
-/// made.
+/// ([`crate::Options::unit_bytes`]), or [`Reuse::Bubbles`] where no device is below that may deduplicate. A store
+/// pads files for either anyway, and flash of its own for neither: whoever wants it refused asks this before anything
+/// is made.
 pub fn check_sharing(media: &dyn Media, reuse: Reuse, unit_bytes: Option<u64>) -> Result<()> {
     let unit_bytes = Extent::of(&media.shape()).units(unit_bytes)?;
-    match reuse == Reuse::Relink && media.sharing(unit_bytes)? == Sharing::None {
-        true => {
-            let what =
-                format!("relink: nothing can be in two tables at once here, in units of {unit_bytes} bytes");
-            Err(Error::new(Kind::Unsupported, what))
+    let what = match reuse {
+        Reuse::Relink if media.sharing(unit_bytes)? == Sharing::None => {
+            format!("relink: nothing can be in two tables at once here, in units of {unit_bytes} bytes")
         }
-        false => Ok(()),
-    }
+        Reuse::Bubbles if nobody_is_below(media) => {
+            "bubbles: the flash is the store's own, and nothing below deduplicates; auto relinks where that is possible"
+                .to_string()
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(Kind::Unsupported, what))
+}
+
+/// True if tables are superblocks of flash that the store has for itself: no device is below that might deduplicate.
+fn nobody_is_below(media: &dyn Media) -> bool {
+    media.shape().whole_tables
 }

@@ -285,13 +285,12 @@ impl Core {
         let progress = state.progress.as_ref();
         let situation = Situation::new(&state.running, &state.requested, progress, room);
         let situation = situation.with_gathers(&state.gathers, &state.gathered_in_vain);
-        let situation =
-            situation.with_reserve(self.kept_for_deletes(state), !self.snapshots.lock().is_empty());
         match self.options.rules {
             Rules::Vellum => {
-                // Where room is short it is kept for who writes.
+                // Where room is short it is kept for who writes, and for deletes.
                 let due = self.toll.is_due(version) && self.has_plenty(version, state);
-                pick(version, &shape, &situation.with_toll(due))
+                let (kept, is_watched) = (self.kept_for_deletes(state), !self.snapshots.lock().is_empty());
+                pick(version, &shape, &situation.with_toll(due).with_reserve(kept, is_watched))
             }
             Rules::LevelDb => {
                 let table_bytes = self.media.shape().table_bytes;

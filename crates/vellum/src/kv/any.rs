@@ -22,7 +22,8 @@ impl AnyStore {
     /// Opens the store at `path`, as [`Store::open`] does. A new one is of the engine `wanted`, or ordered; one that is
     /// there has to be of that engine, if one is wanted. A log store takes of the options what it knows, and segments
     /// half as large as a memtable. An opening that fails leaves nothing where there was nothing, and
-    /// [`vellum_kv::Reuse::Relink`] fails where nothing can be in two tables at once.
+    /// [`vellum_kv::Reuse::Relink`] fails where nothing can be in two tables at once, as does
+    /// [`vellum_kv::Reuse::Bubbles`] on flash or zones, below which nothing deduplicates.
     pub fn open(path: impl AsRef<Path>, wanted: Option<Engine>, options: Options) -> Result<AnyStore> {
         AnyStore::open_for(path, wanted, options, 0)
     }

@@ -31,7 +31,7 @@ pub struct Reusing {
 enum How {
     /// Writes them anew
     Off,
-    /// Keeps them as they are, for a device below that deduplicates
+    /// Keeps them as they are, for a device below that deduplicates; an error on flash of its own, and zones
     Bubbles,
     /// Keeps them, and has flash or file system have them in both tables; an error where neither can
     Relink,
