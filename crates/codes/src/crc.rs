@@ -22,6 +22,37 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
+/// CRC-32C of bytes that come one piece after another.
+///
+/// ```
+/// let mut crc = vellum_codes::Crc32c::default();
+/// [&b"12345"[..], b"6789"].iter().for_each(|piece| crc.update(piece));
+/// assert_eq!(crc.value(), 0xe306_9283);
+/// ```
+#[derive(Clone, Copy)]
+pub struct Crc32c(crc_fast::Digest);
+
+impl Default for Crc32c {
+    /// Of no bytes.
+    fn default() -> Crc32c {
+        Crc32c(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
+    }
+}
+
+impl Crc32c {
+    /// Goes on with `bytes`.
+    #[inline]
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Of all bytes until now.
+    #[inline]
+    pub fn value(&self) -> u32 {
+        self.0.finalize() as u32
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
 fn short(bytes: &[u8]) -> u32 {

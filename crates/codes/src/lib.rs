@@ -15,7 +15,7 @@ mod prefetch;
 pub mod scrambler;
 mod wide;
 
-pub use crc::crc32c;
+pub use crc::{Crc32c, crc32c};
 pub use fingerprint::{Digest, HashKind};
 pub use parts::Crc32cParts;
 pub use prefetch::{CACHE_LINE_BYTES, prefetch, prefetch_all, prefetch_before};

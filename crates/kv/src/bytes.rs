@@ -27,6 +27,12 @@ pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(bytes[offset..offset + 4].try_into().expect("four bytes"))
 }
 
+/// A u64 at `offset`, which must lie within `bytes`.
+#[inline]
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("eight bytes"))
+}
+
 /// Reads fields one after another.
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'a> {

@@ -24,8 +24,9 @@ pub fn root(bytes: &[u8]) {
     fuzzed::foot(bytes);
 }
 
-/// A log: its records, their batches, and what can be saved of it.
+/// A log: its records, their batches, and what can be saved of it; and the end of one, as it is in memory.
 pub fn log(bytes: &[u8]) {
+    crate::media::fuzzed_tail(bytes);
     let area = Area::log(7);
     let mut bytes = bytes.to_vec();
     put_right("7.log", &mut bytes);

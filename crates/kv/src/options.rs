@@ -42,10 +42,10 @@ pub struct Options {
     pub cache_bytes: usize,
     /// Map files into memory where a store has any. Tables, and logs that they point into: values in logs, and leaves
     /// that are not compressed, are then read where the kernel has them and not cached, and leaves are checked once in
-    /// ten seconds. And the open log: a write that is not synced is then no system call. What a device cannot read is
-    /// an error all the same: the store takes over SIGBUS, which no thread that reads may have blocked, and passes on
-    /// what is not its own. How much memory tables take is the kernel's to say. Without, each leaf that is not in the
-    /// cache is read by a call and checked.
+    /// ten seconds. And the end of the open log: most writes that are not synced are then no system call. What a device
+    /// cannot read is an error all the same: the store takes over SIGBUS, which no thread that reads may have blocked,
+    /// and passes on what is not its own. How much memory tables take is the kernel's to say. Without, each leaf that
+    /// is not in the cache is read by a call and checked.
     pub map_files: bool,
     /// Bits of filter a key, 64 at most. 10 lets one in a hundred through, 16 one in a thousand.
     pub filter_bits_per_key: u32,

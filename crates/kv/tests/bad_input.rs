@@ -45,7 +45,7 @@ fn write(store: &Store, history: &mut History, rng: &mut SmallRng, context: &str
     }
 }
 
-/// True if the fault came to pass; how often something was put into a window goes to `puts`.
+/// True if the fault came to pass; how often something was put into memory goes to `puts`.
 fn life(seed: u64, nth: u64, fault: Fault, puts: &AtomicU32) -> bool {
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();
@@ -54,7 +54,7 @@ fn life(seed: u64, nth: u64, fault: Fault, puts: &AtomicU32) -> bool {
     let context = format!("seed {seed}, {fault:?} at call {nth}");
     sim.run(|| {
         (files.0.lock().left, files.0.lock().fault) = (Some(nth), fault);
-        files.0.lock().no_windows = seed % 2 == 1;
+        files.0.lock().no_memory = seed % 2 == 1;
         let closed = open_doubtful(&files, &env).and_then(|store| {
             write(&store, &mut history, &mut rng, &context);
             store.close()
@@ -62,7 +62,7 @@ fn life(seed: u64, nth: u64, fault: Fault, puts: &AtomicU32) -> bool {
         if let Err(error) = closed {
             assert_clear(&error, &context);
         }
-        // A window that there is none of is no failure: the log is written by calls then.
+        // Where there is no memory that is no failure: the log is written by calls then.
         let came_to_pass = files.0.lock().left.is_none();
         puts.fetch_add(files.0.lock().puts, Relaxed);
         if files.0.lock().off {
@@ -79,7 +79,7 @@ fn life(seed: u64, nth: u64, fault: Fault, puts: &AtomicU32) -> bool {
 fn at_every_call(fault: Fault) {
     let puts = AtomicU32::new(0);
     end_at_every_call(0..2, 150, |seed, nth| life(seed, nth, fault, &puts));
-    assert!(puts.load(Relaxed) > 10_000, "{puts:?} in windows");
+    assert!(puts.load(Relaxed) > 10_000, "{puts:?} in memory");
 }
 
 #[test]

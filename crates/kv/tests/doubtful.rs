@@ -1,5 +1,5 @@
 //! A directory whose power goes at any call: what was not synced is lost, kept or torn, each write by itself, and so
-//! are names that were made, removed or renamed. What is put into a window may be lost as what is written.
+//! are names that were made, removed or renamed. What is put into memory may be lost as what is written.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Result};
-use vellum_kv::{Directory, DirectoryOptions, Files, Handle, Window};
+use vellum_kv::{Directory, DirectoryOptions, Files, Handle, Memory};
 
 const SECTOR: usize = 512;
-/// Windows end at multiples of so many bytes.
-const WINDOW_BYTES: usize = 12 << 10;
 
 #[derive(Default)]
 pub(crate) struct State {
@@ -25,9 +23,9 @@ pub(crate) struct State {
     pub(crate) off: bool,
     pub(crate) fault: Fault,
     pub(crate) clones: u32,
-    /// No file has windows.
-    pub(crate) no_windows: bool,
-    /// How often something was put into one.
+    /// No file is memory.
+    pub(crate) no_memory: bool,
+    /// How often something was put into one that is.
     pub(crate) puts: u32,
     /// Every clone is refused for good, though trying one out went well.
     pub(crate) never_clones: bool,
@@ -70,6 +68,8 @@ struct FileState {
     writes: Vec<(usize, Vec<u8>)>,
     /// Where bytes are that a failed sync forgot.
     forgotten: Vec<std::ops::Range<usize>>,
+    /// There is room for so many bytes, whoever takes the rest.
+    roomy_until: usize,
 }
 
 impl FileState {
@@ -255,6 +255,34 @@ impl Files for Doubtful {
     fn clones(&self, _source: Option<&str>, _unit_bytes: u64) -> Result<bool> {
         Ok(true)
     }
+    fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.open(name)?.write(offset, bytes)
+    }
+    fn memory(&self, name: &str, bytes: usize) -> Option<Box<dyn Memory>> {
+        let mut state = self.0.lock();
+        if state.no_memory || state.is_full() || state.call().unwrap_or(true) {
+            return None;
+        }
+        let file = match state.names.get(name) {
+            Some(file) => *file,
+            None => {
+                let file = state.files.len();
+                state.files.push(FileState::default());
+                let made = Change::Make(name.into(), file);
+                rename(&mut state.names, &made);
+                state.changes.push(made);
+                file
+            }
+        };
+        let there = state.files[file].bytes.len();
+        if there < bytes {
+            state.files[file].write(there, &vec![0; bytes - there]);
+        }
+        Some(Box::new(Shared { state: self.0.clone(), file }))
+    }
+    fn held_bytes_min(&self) -> u64 {
+        1 << 10
+    }
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let mut state = self.0.lock();
         let file = *state.names.get(from).ok_or_else(|| Error::corrupt(format!("{from} is missing")))?;
@@ -291,7 +319,8 @@ impl Handle for Open {
     }
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut state = self.state.lock();
-        let full = state.is_full();
+        let is_roomy = offset as usize + bytes.len() <= state.files[self.file].roomy_until;
+        let full = !is_roomy && state.is_full();
         let bytes = if full { &bytes[..bytes.len() / 2] } else { bytes };
         let goes = state.call()?;
         state.files[self.file].write(offset as usize, bytes);
@@ -312,27 +341,21 @@ impl Handle for Open {
         drop(state);
         self.write(offset, &content).map(|()| true)
     }
-    /// Zeros until its end, from where the file ended.
-    fn window(&self, offset: u64, _bytes: u64) -> Option<Box<dyn Window>> {
+    fn take_room(&self, offset: u64, bytes: u64) -> bool {
         let mut state = self.state.lock();
-        if state.no_windows || state.is_full() || state.call().unwrap_or(true) {
-            return None;
+        let is_taken = !state.is_full() && !state.call().unwrap_or(true);
+        if is_taken {
+            state.files[self.file].roomy_until = (offset + bytes) as usize;
         }
-        let (begin, file) = (offset as usize, &mut state.files[self.file]);
-        let (from, end) = (file.bytes.len(), (begin / WINDOW_BYTES + 1) * WINDOW_BYTES);
-        if from < end {
-            file.write(from, &vec![0; end - from]);
-        }
-        Some(Box::new(Put { state: self.state.clone(), file: self.file, begin, end }))
-    }
-    fn bytes_before_window(&self) -> u64 {
-        1 << 10
+        is_taken
     }
     /// It is safe when the file is synced; until then it may not have happened.
     fn cut(&self, bytes: u64) -> Result<()> {
         let mut state = self.state.lock();
         let goes = state.call()?;
-        state.files[self.file].bytes.truncate(bytes as usize);
+        let file = &mut state.files[self.file];
+        file.bytes.truncate(bytes as usize);
+        file.roomy_until = 0;
         if goes { Err(state.lost()) } else { Ok(()) }
     }
     fn sync(&self) -> Result<()> {
@@ -360,25 +383,25 @@ impl Handle for Open {
     }
 }
 
-/// A window on bytes of a file.
-struct Put {
+/// A file that is memory.
+struct Shared {
     state: Arc<Mutex<State>>,
     file: usize,
-    begin: usize,
-    end: usize,
 }
 
-impl Window for Put {
-    fn put(&mut self, offset: u64, bytes: &[u8]) -> usize {
-        let (at, mut state) = (offset as usize, self.state.lock());
-        if !(self.begin..self.end).contains(&at) || state.call().unwrap_or(true) {
-            return 0;
+impl Memory for Shared {
+    fn put(&mut self, at: usize, bytes: &[u8]) -> bool {
+        let mut state = self.state.lock();
+        if state.call().unwrap_or(true) {
+            return false;
         }
         state.puts += 1;
-        let bytes = &bytes[..bytes.len().min(self.end - at)];
         let file = &mut state.files[self.file];
-        assert!(at + bytes.len() <= file.bytes.len(), "a window on what was cut off");
+        assert!(at + bytes.len() <= file.bytes.len(), "no memory of that file");
         file.write(at, bytes);
-        bytes.len()
+        true
+    }
+    fn set(&mut self, at: usize, word: u64) -> bool {
+        self.put(at, &word.to_le_bytes())
     }
 }

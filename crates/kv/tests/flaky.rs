@@ -80,6 +80,9 @@ impl Files for Flaky {
     fn cut(&self, name: &str, bytes: u64) -> Result<()> {
         self.files.cut(name, bytes)
     }
+    fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.files.write(name, offset, bytes)
+    }
 }
 
 impl Handle for FlakyFile {

@@ -90,7 +90,6 @@ fn flipped<S: Map>(
     let log = files.iter().find(|file| file.extension().is_some_and(|end| end == "log")).unwrap();
     let good = std::fs::read(log).unwrap();
     let mut all = Vec::new();
-    // The log is taken ahead with zeros.
     let end = good.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     for at in (0..end + 40).step_by(23).filter(|at| *at < good.len()) {
         let copy = tempfile::tempdir().unwrap();

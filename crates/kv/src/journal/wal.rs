@@ -90,6 +90,7 @@ impl Wal {
         let mut previous = self.previous;
         if let Some(log) = &mut self.log {
             log.hand_over()?;
+            log.area.finish()?;
             previous = Previous { number: log.number, length: log.bytes };
         }
         let (name, framer) = (Area::log(number), Framer::new(Area::log(number), self.store));
@@ -116,7 +117,6 @@ impl Wal {
         self.previous = previous;
         self.total += bytes;
         if let Some(log) = self.log.replace(log) {
-            log.area.finish();
             self.closed.push((log.number, log.area));
         }
         Ok(())

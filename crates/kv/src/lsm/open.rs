@@ -27,8 +27,8 @@ use vellum_base::{Env, Error, Kind, Result};
 const LEVEL1_MEMTABLES: u64 = 16;
 /// Most logs of earlier lives that one memtable is of.
 const REPLAYED_LOGS_MAX: usize = 64;
-/// Of the open log, where it is written in memory, so much of a memtable is taken ahead, and no more than that: room
-/// that nobody has meanwhile.
+/// For the open log, where its end is held in memory, room for so much of a memtable is taken ahead, and no more than
+/// that: nobody else has it meanwhile.
 const LOG_PARTS_AHEAD: u64 = 4;
 const LOG_BYTES_AHEAD_MAX: u64 = 4 << 20;
 

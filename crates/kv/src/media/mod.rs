@@ -24,7 +24,8 @@ mod rehearsal;
 mod zones;
 
 pub(crate) use dir::ZONES;
-pub use dir::{Directory, DirectoryOptions, Files, Handle, Mapping, Window};
+pub(crate) use dir::fuzzed as fuzzed_tail;
+pub use dir::{Directory, DirectoryOptions, Files, Handle, Mapping, Memory};
 pub(crate) use flash::fuzzed as fuzzed_flash;
 pub use flash::{FlashMedia, Relinking, Schedule};
 pub(crate) use patient::Patient;
@@ -436,11 +437,13 @@ pub trait AreaWriter: Send + Sync {
     fn append(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Returns when all that was appended before is safe.
     fn sync(&self) -> Result<()>;
-    /// What is appended from now on may go to memory that is the medium's, where it has such
-    /// ([`crate::Options::map_files`]); so many bytes of it may be taken ahead.
+    /// What is appended from now on may be held in memory that survives the process, where the medium has such
+    /// ([`crate::Options::map_files`]); room for so many bytes of it may be taken ahead.
     fn map(&self, ahead_bytes: u64) {
         let _ = ahead_bytes;
     }
-    /// Nothing will be appended any more.
-    fn finish(&self) {}
+    /// Nothing will be appended any more, as a rule: nothing is held, nor room taken ahead.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
 }

@@ -1,23 +1,25 @@
 //! Logs and manifests as files.
 //!
-//! A log that is mapped ([`AreaWriter::map`]) is written in memory, through a window behind its end, so that an append
-//! is no system call: it survives the process all the same, as the memory is the kernel's.
+//! The end of a log that is mapped ([`AreaWriter::map`]) is held in memory that survives the process ([`super::tail`]),
+//! so that most appends are no system call.
 //!
-//! States of the end of such a log: written by calls → in a window → closed. A sync brings it back to the first. Where
-//! no window is to be had, it is written by calls until it is closed.
+//! States of such a log: written by calls → held → finished. A sync brings it back to the first. Where there is no such
+//! memory, or another log has it, it is written by calls until it is finished.
 //!
 //! Invariants
-//! 1. A window begins once enough was appended since the last sync: what a window has ready behind the end would be
-//!    written by each sync, and who syncs waits for the device, not for the call.
-//! 2. What a window had ready behind the end is cut off when nothing is appended any more. After a crash it is there,
-//!    as zeros, which are no record.
+//! 1. A log is held once as much was appended since the last sync as can be held: who syncs waits for the device, not
+//!    for the call, and the memory's file would be written, too.
+//! 2. What is held has its room in the log's file already. What was taken ahead for that is given back when the log is
+//!    finished; after a crash, when it is opened.
+//! 3. After a sync that failed, nothing that is held is written.
 
-use super::files::{Files, Handle, Window};
+use super::files::{Files, Handle};
 use super::mapping::Mapping;
+use super::tail::{HELD_BYTES_MAX, TAIL, TAIL_BYTES, Tail};
 use crate::media::{AreaReader, AreaWriter};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::sync::atomic::{AtomicBool, Ordering::*};
 use vellum_base::{Cause, Ledger, Result, Syncing};
 
 /// One that nobody writes to any more.
@@ -51,144 +53,179 @@ pub(super) struct FileArea {
     files: Arc<dyn Files>,
     ledger: Arc<Ledger>,
     cause: Cause,
+    number: u64,
+    /// Some area of the directory has TAIL.
+    tail_taken: Arc<AtomicBool>,
     /// Its name is safe.
     named: AtomicBool,
+    /// A sync has failed.
+    is_in_doubt: AtomicBool,
     syncing: Syncing,
-    tail: Mutex<Tail>,
+    end: Mutex<End>,
 }
 
 /// The end of it.
 #[derive(Default)]
-struct Tail {
+struct End {
     /// Bytes appended.
-    end: u64,
+    at: u64,
     /// Of these, since the last sync.
     unsynced: u64,
-    /// Windows of so many bytes are asked for, if any.
+    /// The file has room for so many.
+    roomy_until: u64,
+    /// Room is taken for so many at a time, if any may be held.
     ahead_bytes: Option<u64>,
-    window: Option<Box<dyn Window>>,
-    /// One was asked for: the file may go on behind the end.
-    is_ahead: bool,
+    tail: Option<Tail>,
 }
 
 impl FileArea {
-    /// In a new file.
+    /// Area `number`, in a new file. `tail_taken` is the directory's.
     pub(super) fn new(
+        number: u64,
         file: Arc<dyn Handle>,
         files: Arc<dyn Files>,
-        ledger: Arc<Ledger>,
-        cause: Cause,
+        (ledger, cause): (Arc<Ledger>, Cause),
+        tail_taken: Arc<AtomicBool>,
     ) -> FileArea {
-        FileArea {
-            file,
-            files,
-            ledger,
-            cause,
-            named: AtomicBool::new(false),
-            syncing: Syncing::default(),
-            tail: Mutex::default(),
+        let (named, is_in_doubt, syncing, end) = Default::default();
+        FileArea { file, files, ledger, cause, number, tail_taken, named, is_in_doubt, syncing, end }
+    }
+
+    /// Holds what comes next; false if it is to be written, which is then behind all that was held. After an error it
+    /// never came.
+    fn hold(&self, end: &mut End, bytes: &[u8]) -> Result<bool> {
+        if end.ahead_bytes.is_none() || end.unsynced < self.files.held_bytes_min() {
+            return Ok(false);
         }
+        if end.tail.is_none() {
+            end.tail = self.take_tail();
+        }
+        if !end.tail.as_ref().is_some_and(|tail| tail.has_room_for(bytes.len())) {
+            self.write_held(end)?;
+        }
+        if bytes.len() > HELD_BYTES_MAX {
+            return Ok(false);
+        }
+        let at = end.at;
+        let is_held =
+            self.takes_room(end, bytes.len() as u64) && end.tail.as_mut().is_some_and(|t| t.hold(at, bytes));
+        if !is_held {
+            self.write_held(end)?;
+            self.end_tail(end);
+        }
+        Ok(is_held)
+    }
+
+    /// The directory's TAIL, if no other area has it.
+    fn take_tail(&self) -> Option<Tail> {
+        if self.tail_taken.swap(true, Acquire) {
+            return None;
+        }
+        let tail = self.files.memory(TAIL, TAIL_BYTES).and_then(|memory| Tail::new(memory, self.number));
+        if tail.is_none() {
+            self.tail_taken.store(false, Release);
+        }
+        tail
+    }
+
+    /// It is written by calls from now on.
+    fn end_tail(&self, end: &mut End) {
+        end.ahead_bytes = None;
+        if end.tail.take().is_some() {
+            self.tail_taken.store(false, Release);
+        }
+    }
+
+    /// True if the file has room for so many bytes more.
+    fn takes_room(&self, end: &mut End, bytes: u64) -> bool {
+        let ahead_bytes = end.ahead_bytes.unwrap_or(0).max(bytes);
+        if end.at + bytes > end.roomy_until && self.file.take_room(end.at, ahead_bytes) {
+            end.roomy_until = end.at + ahead_bytes;
+        }
+        end.at + bytes <= end.roomy_until
+    }
+
+    /// What is held goes to the file. After an error it is held as before.
+    fn write_held(&self, end: &mut End) -> Result<()> {
+        let Some(tail) = &mut end.tail else { return Ok(()) };
+        let (begin, held) = tail.held();
+        if !held.is_empty() {
+            self.file.write(begin, held)?;
+            if !tail.empty() {
+                self.end_tail(end);
+            }
+        }
+        Ok(())
     }
 }
 
 impl AreaWriter for FileArea {
     fn append(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut tail = self.tail.lock();
-        let put = tail.put(&*self.file, offset, bytes);
-        if put < bytes.len() {
-            self.file.write(offset + put as u64, &bytes[put..])?;
+        let mut end = self.end.lock();
+        debug_assert_eq!(end.at, offset);
+        if !self.hold(&mut end, bytes)? {
+            self.file.write(offset, bytes)?;
         }
-        tail.end = offset + bytes.len() as u64;
-        tail.unsynced += bytes.len() as u64;
-        drop(tail);
+        end.at = offset + bytes.len() as u64;
+        end.unsynced += bytes.len() as u64;
+        drop(end);
         self.ledger.programmed(self.cause, bytes.len() as u64);
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        self.tail.lock().end_window();
-        self.syncing.run(|| {
+        let mut end = self.end.lock();
+        self.write_held(&mut end)?;
+        end.unsynced = 0;
+        drop(end);
+        let synced = self.syncing.run(|| {
             self.file.sync()?;
             if !self.named.load(Relaxed) {
                 self.files.sync_names()?;
                 self.named.store(true, Relaxed);
             }
             Ok(())
-        })
+        });
+        synced.inspect_err(|_| self.is_in_doubt.store(true, Relaxed))
     }
 
     fn map(&self, ahead_bytes: u64) {
-        self.tail.lock().ahead_bytes = Some(ahead_bytes);
+        self.end.lock().ahead_bytes = Some(ahead_bytes);
     }
 
-    fn finish(&self) {
-        let mut tail = self.tail.lock();
-        tail.end_window();
-        tail.ahead_bytes = None;
-        if std::mem::take(&mut tail.is_ahead) {
-            // If it fails, zeros stay for as long as the file does.
-            let _ = self.file.cut(tail.end);
+    fn finish(&self) -> Result<()> {
+        let end = &mut *self.end.lock();
+        self.write_held(end)?;
+        self.end_tail(end);
+        if std::mem::take(&mut end.roomy_until) > end.at {
+            // If it fails, the room stays taken for as long as the file is there.
+            let _ = self.file.cut(end.at);
         }
+        Ok(())
     }
 }
 
 impl Drop for FileArea {
     fn drop(&mut self) {
-        self.finish();
-    }
-}
-
-impl Tail {
-    /// Puts what it can into windows; returns how much that is. The rest is to be written.
-    fn put(&mut self, file: &dyn Handle, offset: u64, bytes: &[u8]) -> usize {
-        let Some(ahead_bytes) = self.ahead_bytes.filter(|_| self.unsynced >= file.bytes_before_window())
-        else {
-            return 0;
-        };
-        let (mut done, mut is_new) = (0, false);
-        while done < bytes.len() {
-            let at = offset + done as u64;
-            let put = self.window.as_mut().map_or(0, |window| window.put(at, &bytes[done..]));
-            done += put;
-            if put == 0 && (is_new || !self.next_window(file, at, ahead_bytes)) {
-                self.give_up_windows();
-                break;
-            }
-            is_new = put == 0;
-        }
-        done
-    }
-
-    /// False if there is none.
-    fn next_window(&mut self, file: &dyn Handle, offset: u64, bytes: u64) -> bool {
-        // The last one takes its memory along before the next comes.
-        self.window = None;
-        self.window = file.window(offset, bytes);
-        self.is_ahead = true;
-        self.window.is_some()
-    }
-
-    /// There is none, or a new one takes nothing: the file cannot be written so. None is asked for again.
-    fn give_up_windows(&mut self) {
-        (self.window, self.ahead_bytes) = (None, None);
-    }
-
-    /// What it had ready stays behind the end.
-    fn end_window(&mut self) {
-        self.window = None;
-        self.unsynced = 0;
+        // What is not written is in TAIL, for whoever comes next.
+        let _ = (!self.is_in_doubt.load(Relaxed)).then(|| self.finish());
+        self.end_tail(&mut self.end.lock());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::HostFiles;
+    use super::super::Directory;
+    use super::super::host::HostFiles;
     use super::*;
+    use crate::journal::Area;
+    use crate::media::{DirectoryOptions, Media};
 
-    /// An area in `dir`, mapped, with so many bytes in it.
+    /// Log 1 in `dir`, mapped, with so many bytes in it.
     fn written(dir: &std::path::Path, bytes: &[u8]) -> FileArea {
         let files = Arc::new(HostFiles::open(dir).unwrap());
-        let area = FileArea::new(files.create("log").unwrap(), files, Arc::default(), Cause::Log);
+        let (file, count) = (files.create("000001.log").unwrap(), (Arc::default(), Cause::Log));
+        let area = FileArea::new(1, file, files, count, Arc::default());
         area.map(64 << 10);
         let mut at = 0;
         for piece in bytes.chunks(1000) {
@@ -199,20 +236,32 @@ mod tests {
     }
 
     #[test]
-    fn tmpfs_has_windows_and_their_bytes_are_the_files() {
+    fn tmpfs_has_such_memory_and_a_log_without_its_process_is_whole() {
         let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
             return println!("skipped: no /dev/shm");
         };
         let bytes: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
         let area = written(dir.path(), &bytes);
-        assert!(area.tail.lock().window.is_some(), "it is written by calls");
-        let file = dir.path().join("log");
+        let file = dir.path().join("000001.log");
         let there = std::fs::read(&file).unwrap();
-        assert!(there.len() > bytes.len() && there[..bytes.len()] == bytes);
-        assert!(there[bytes.len()..].iter().all(|byte| *byte == 0));
+        assert!(there.len() < bytes.len() && bytes.starts_with(&there), "all {} were written", there.len());
+        // As somebody sees it who comes when the process has ended.
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["000001.log", TAIL] {
+            std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
+        }
+        let how = DirectoryOptions::default();
+        let read = |found: Arc<Directory>| found.read_area(Area::log(1)).unwrap();
+        assert_eq!(read(Directory::open_read_only(copy.path(), how).unwrap()), bytes);
+        let found = Directory::open(copy.path(), how).unwrap();
+        found.sync_area(Area::log(1)).unwrap();
+        assert_eq!(std::fs::read(copy.path().join("000001.log")).unwrap(), bytes);
+        assert!(!copy.path().join(TAIL).exists());
+
         area.sync().unwrap();
-        assert!(area.tail.lock().window.is_none(), "who syncs would write what is ready, too");
+        assert_eq!(std::fs::read(&file).unwrap(), bytes);
         area.append(bytes.len() as u64, b"after").unwrap();
+        assert_eq!(std::fs::read(&file).unwrap().len(), bytes.len() + 5, "who syncs writes by calls");
         drop(area);
         assert_eq!(std::fs::read(&file).unwrap(), [&bytes[..], b"after"].concat());
     }

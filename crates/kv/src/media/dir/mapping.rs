@@ -1,5 +1,5 @@
-//! Files in memory, as the kernel's page cache has them: a finished table or a log that tables point into, to read; the
-//! end of the open log, to write.
+//! Files in memory, as the kernel's page cache has them: a finished table or a log that tables point into, to read;
+//! TAIL, to write.
 //!
 //! This module has `unsafe`, because the compiler cannot know who else has the file.
 //! Invariants
@@ -9,27 +9,22 @@
 //!    fail, or believe it where they have compared a checksum before.
 //! 3. What a device cannot read, or is behind the end of a file that was cut, is zeros, and the map is not sound any
 //!    more (`fault.rs`): nobody believes what was read before [`Mapping::is_sound`] has said so, nor lends it out.
-//! 4. A window is of a file to which only its owner writes, on a file system that writes in place and has given it
-//!    blocks for all of it: a lack of room is known before. Nothing is put where the kernel was not asked for the
-//!    memory first. What is put is there if the window is sound after that.
+//! 4. Memory to write is of a file to which only its owner writes, on a file system that writes in place and has given
+//!    it blocks for all of it: a lack of room is known before. What is put there is the file's if the memory is sound
+//!    after that.
 #![allow(unsafe_code)]
 
 use super::fault::Guarded;
-use super::files::Window;
+use super::files::Memory;
+use super::host::writes_in_place;
 use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
-use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes for which the kernel is asked for memory at a time: by page, in faults, took up to a fifth longer, and more at
-/// a time is a longer wait for one put.
-pub(super) const READY_BYTES: usize = 32 << 10;
 const ERA_SECONDS: u64 = 10;
-/// File systems, by what `statfs` calls them, that write in place where they were told to allocate: ext2 to ext4, XFS,
-/// tmpfs.
-const IN_PLACE: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
-
 /// See the module.
 pub struct Mapping {
     guard: Guarded,
@@ -102,52 +97,35 @@ fn guard(map: &[u8]) -> Option<Guarded> {
 }
 
 /// See the module.
-pub(super) struct HostWindow {
+pub(super) struct HostMemory {
     guard: Guarded,
     map: MmapMut,
-    /// Where it begins in the file.
-    begin: u64,
-    /// Of it, the kernel has the memory.
-    ready: usize,
 }
 
-impl HostWindow {
-    /// Behind what was written; `None` where the system does not, or there is no room.
-    pub(super) fn behind(file: &File, offset: u64, bytes: u64) -> Option<HostWindow> {
-        let kind = fstatfs(file).ok()?.f_type as u64;
-        IN_PLACE.contains(&kind).then_some(())?;
-        let begin = offset - offset % READY_BYTES as u64;
-        let bytes = bytes.max(1).next_multiple_of(READY_BYTES as u64);
-        fallocate(file, FallocateFlags::empty(), begin, bytes).ok()?;
+impl HostMemory {
+    /// The first bytes of `file`, which is made as long and gets its room; `None` where the system does not, or there
+    /// is none.
+    pub(super) fn of(file: &File, bytes: usize) -> Option<HostMemory> {
+        writes_in_place(file).then_some(())?;
+        fallocate(file, FallocateFlags::empty(), 0, bytes as u64).ok()?;
         // SAFETY: see the module.
-        let map = unsafe { MmapOptions::new().offset(begin).len(bytes as usize).map_mut(file) }.ok()?;
-        let mut window = HostWindow { guard: guard(&map)?, map, begin, ready: 0 };
-        window.make_ready(1).then_some(window)
-    }
-
-    /// Asks for memory for so many bytes; false if there is none.
-    fn make_ready(&mut self, bytes: usize) -> bool {
-        while self.ready < bytes {
-            if self.map.advise_range(Advice::PopulateWrite, self.ready, READY_BYTES).is_err() {
-                return false;
-            }
-            self.ready += READY_BYTES;
-        }
-        true
+        let map = unsafe { MmapOptions::new().len(bytes).map_mut(file) }.ok()?;
+        map.advise(Advice::PopulateWrite).ok()?;
+        Some(HostMemory { guard: guard(&map)?, map })
     }
 }
 
-impl Window for HostWindow {
-    fn put(&mut self, offset: u64, bytes: &[u8]) -> usize {
-        let Some(at) = offset.checked_sub(self.begin).map(|at| at as usize).filter(|at| *at < self.map.len())
-        else {
-            return 0;
-        };
-        let end = self.map.len().min(at + bytes.len());
-        if !self.make_ready(end) {
-            return 0;
-        }
-        self.map[at..end].copy_from_slice(&bytes[..end - at]);
-        if self.guard.is_sound() { end - at } else { 0 }
+impl Memory for HostMemory {
+    fn put(&mut self, at: usize, bytes: &[u8]) -> bool {
+        self.map[at..at + bytes.len()].copy_from_slice(bytes);
+        self.guard.is_sound()
+    }
+
+    fn set(&mut self, at: usize, word: u64) -> bool {
+        let bytes = &mut self.map[at..at + size_of::<u64>()];
+        // SAFETY: these are eight bytes, a map begins with a page, and the place is a multiple of eight.
+        let shared = unsafe { AtomicU64::from_ptr(bytes.as_mut_ptr().cast()) };
+        shared.store(word.to_le(), Ordering::Release);
+        self.guard.is_sound()
     }
 }

@@ -1,34 +1,44 @@
 //! A store in a directory of any file system.
 //!
-//! `000012.table`, `000013.log`, `000014.manifest`, CURRENT, and LOCK, which is locked while the store is open: files
-//! of such names are the store's, and go when nothing counts on them. Others are left alone.
+//! `000012.table`, `000013.log`, `000014.manifest`, CURRENT, TAIL, which has the end of the open log, and LOCK, which
+//! is locked while the store is open: files of such names are the store's, and go when nothing counts on them. Others
+//! are left alone.
 //!
 //! 1. A file's name is made safe before its first sync returns.
 //! 2. CURRENT is replaced by renaming a synced file over it.
 //! 3. What is read of an area is what the device has, or will be told to write: never what an earlier process failed to
 //!    make safe.
+//! 4. What an earlier process left in TAIL is read as the end of its log. It is there before anything else is written,
+//!    and TAIL is gone for good before a log is shortened: nothing comes back.
 
 mod area;
 mod fault;
 mod files;
+mod host;
 mod mapping;
+mod table;
+mod tail;
 
-pub use files::{Files, Handle, Window};
+pub use files::{Files, Handle, Memory};
 pub use mapping::Mapping;
+pub(crate) use tail::fuzzed;
 
+use super::patient::twice;
 use super::{
-    AreaReader, AreaWriter, Intent, Media, MediaShape, Sharing, Stored, TableReader, TableWriter, UNIT_BYTES,
+    AreaReader, AreaWriter, Intent, Media, MediaShape, Sharing, TableReader, TableWriter, UNIT_BYTES,
 };
 use crate::journal::{Area, AreaKind};
 use crate::leftovers::NUMBERS_MAX;
 use area::{FileArea, KeptArea};
-use files::{CLONES, HostFiles, LOCK};
+use host::{CLONES, HostFiles, LOCK};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use table::{FileTable, FileTableWriter};
+use tail::{Left, TAIL, TAIL_BYTES};
 use vellum_base::sync::Mutex;
-use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use vellum_base::{Avoided, Cause, Error, IoClass, Kind, Ledger, LedgerSnapshot, Nanos, Result};
+use vellum_base::sync::atomic::{AtomicBool, Ordering::*};
+use vellum_base::{Cause, Error, Kind, Ledger, LedgerSnapshot, Result};
 
 const CURRENT: &str = "CURRENT";
 /// Where tables are on a device of their own: which one.
@@ -64,6 +74,8 @@ pub struct Directory {
     ledger: Arc<Ledger>,
     options: DirectoryOptions,
     never_clones: Arc<AtomicBool>,
+    /// Whoever has TAIL.
+    tail_taken: Arc<AtomicBool>,
     seen: Mutex<Seen>,
 }
 
@@ -106,8 +118,8 @@ impl Directory {
 
     /// A store in anything that can do what a directory can.
     pub fn on(files: Arc<dyn Files>, options: DirectoryOptions) -> Arc<Directory> {
-        let (ledger, never_clones, seen) = Default::default();
-        Arc::new(Directory { files, ledger, options, never_clones, seen })
+        let (ledger, never_clones, tail_taken, seen) = Default::default();
+        Arc::new(Directory { files, ledger, options, never_clones, tail_taken, seen })
     }
 
     /// True for the names of files that a store makes in its directory.
@@ -116,7 +128,7 @@ impl Directory {
         let note = name.strip_suffix(NEW).unwrap_or(name);
         endings.iter().any(|ending| number_of(name, ending).is_some())
             || [CURRENT, ZONES].contains(&note)
-            || name == LOCK
+            || [LOCK, TAIL].contains(&name)
             || CLONES.contains(&name)
     }
 
@@ -142,6 +154,41 @@ impl Directory {
         self.files.sync_names()?;
         self.ledger.programmed(Cause::StoreMetadata, bytes.len() as u64);
         Ok(())
+    }
+
+    /// What an earlier process left of its log in TAIL. Who cannot read that does without.
+    fn left(&self) -> Result<Option<Left>> {
+        let read = || {
+            let file = self.files.open(TAIL)?;
+            let mut bytes = vec![0; file.len()?.min(TAIL_BYTES as u64) as usize];
+            file.read(0, &mut bytes).map(|()| bytes)
+        };
+        match twice(read) {
+            Err(e) if e.kind() == Kind::PowerLost => Err(e),
+            read => Ok(read.ok().and_then(|bytes| Left::decode(&bytes))),
+        }
+    }
+
+    /// Puts that into the log, unless an area of this process has TAIL.
+    fn complete_log(&self) -> Result<()> {
+        if self.tail_taken.swap(true, Acquire) {
+            return Ok(());
+        }
+        let completed = self.left().and_then(|left| left.map_or(Ok(()), |left| self.complete(&left)));
+        self.tail_taken.store(false, Release);
+        completed
+    }
+
+    fn complete(&self, left: &Left) -> Result<()> {
+        let name = area_name(Area::log(left.log));
+        if self.files.names()?.contains(&name) {
+            let (begin, held) = (left.begin, &left.held);
+            if begin <= self.files.open(&name)?.len()? {
+                self.files.write(&name, begin, held)?;
+            }
+        }
+        self.files.remove(TAIL)?;
+        self.files.sync_names()
     }
 
     /// What tells it from a copy, where the file system has that ([`Files::number`]).
@@ -216,23 +263,11 @@ impl Media for Directory {
     }
 
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
-        let name = table_name(number);
-        let file = self.files.create(&name)?;
         let (files, ledger) = (self.files.clone(), self.ledger.clone());
-        let capacity = self.options.table_bytes;
-        let source = if self.sharing_refused() { Source::Refused } else { Source::None };
-        Ok(Box::new(FileTableWriter {
-            files,
-            file,
-            name,
-            ledger,
-            intent,
-            capacity,
-            bytes: 0,
-            source,
-            never_clones: self.never_clones.clone(),
-            done: false,
-        }))
+        let (capacity, never_clones) = (self.options.table_bytes, self.never_clones.clone());
+        let writer =
+            FileTableWriter::new(table_name(number), (files, ledger), intent, capacity, never_clones)?;
+        Ok(Box::new(writer))
     }
 
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>> {
@@ -271,13 +306,15 @@ impl Media for Directory {
     }
 
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
+        self.complete_log()?;
         let cause = match area.kind {
             AreaKind::Log => Cause::Log,
             AreaKind::Manifest => Cause::StoreMetadata,
         };
         let file = self.files.create(&area_name(area))?;
         self.seen.lock().made.insert(area_name(area));
-        Ok(Arc::new(FileArea::new(file, self.files.clone(), self.ledger.clone(), cause)))
+        let (files, count) = (self.files.clone(), (self.ledger.clone(), cause));
+        Ok(Arc::new(FileArea::new(area.number, file, files, count, self.tail_taken.clone())))
     }
 
     fn read_area(&self, area: Area) -> Result<Vec<u8>> {
@@ -286,27 +323,26 @@ impl Media for Directory {
         if self.seen.lock().is_doubtful(&name) {
             file.forget_read();
         }
-        let mut len = file.len()?;
+        let len = file.len()?;
         if len > AREA_BYTES_MAX {
             return Err(Error::corrupt(format!("{name} has {len} bytes, more than any log or manifest")));
         }
-        loop {
-            let mut bytes = vec![0; len as usize];
-            let read = file.read(0, &mut bytes);
-            let now = file.len()?;
-            if read.is_ok() || now >= len {
-                return read.map(|()| bytes);
-            }
-            len = now; // what a window had ready was cut off meanwhile
+        let mut bytes = vec![0; len as usize];
+        file.read(0, &mut bytes)?;
+        if let Some(left) = self.left()?.filter(|left| Area::log(left.log) == area) {
+            left.complete(&mut bytes);
         }
+        Ok(bytes)
     }
 
     fn sync_area(&self, area: Area) -> Result<()> {
+        self.complete_log()?;
         self.files.open(&area_name(area))?.sync()?;
         self.files.sync_names()
     }
 
     fn trim_area(&self, area: Area, bytes: u64) -> Result<()> {
+        self.complete_log()?;
         self.files.cut(&area_name(area), bytes)
     }
 
@@ -351,123 +387,5 @@ impl Media for Directory {
 
     fn ledger(&self) -> LedgerSnapshot {
         self.ledger.snapshot()
-    }
-}
-
-struct FileTableWriter {
-    files: Arc<dyn Files>,
-    file: Arc<dyn Handle>,
-    name: String,
-    ledger: Arc<Ledger>,
-    intent: Intent,
-    capacity: u64,
-    bytes: u64,
-    source: Source,
-    /// Of the directory: the file system said that it never will.
-    never_clones: Arc<AtomicBool>,
-    done: bool,
-}
-
-/// Where bytes were cloned from.
-enum Source {
-    /// Nothing was yet.
-    None,
-    /// This table was the last.
-    Table(u64, Arc<dyn Handle>),
-    /// The file system refused once.
-    Refused,
-}
-
-impl FileTableWriter {
-    /// The file of `table`; `None` if nothing can be cloned.
-    fn source(&mut self, table: u64) -> Result<Option<Arc<dyn Handle>>> {
-        match &self.source {
-            Source::Refused => Ok(None),
-            Source::Table(number, file) if *number == table => Ok(Some(file.clone())),
-            _ => {
-                let file = self.files.open(&table_name(table))?;
-                self.source = Source::Table(table, file.clone());
-                Ok(Some(file))
-            }
-        }
-    }
-}
-
-impl TableWriter for FileTableWriter {
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write(self.bytes, bytes)?;
-        self.bytes += bytes.len() as u64;
-        self.ledger.programmed(self.intent.cause, bytes.len() as u64);
-        Ok(())
-    }
-
-    fn append_stored(&mut self, bytes: &[u8], from: Stored) -> Result<u64> {
-        let length = bytes.len() as u64;
-        if let Some(source) = self.source(from.table)? {
-            match self.file.clone_range(self.bytes, &*source, from.offset, length) {
-                Ok(true) => {
-                    self.bytes += length;
-                    self.ledger.avoided(Avoided::Remap, length);
-                    return Ok(length);
-                }
-                Ok(false) => {}
-                Err(e) if e.kind() == Kind::Unsupported => self.never_clones.store(true, Relaxed),
-                Err(e) => return Err(e),
-            }
-            self.source = Source::Refused;
-        }
-        self.append(bytes).map(|()| 0)
-    }
-
-    fn leaves_in_log(&mut self, bytes: u64) {
-        self.ledger.avoided(Avoided::InLog, bytes);
-    }
-
-    fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {
-        self.ledger.rebook(self.intent.cause, Cause::Bubble, bubbles);
-        self.file.sync()?;
-        self.files.sync_names()?;
-        self.done = true;
-        Ok(())
-    }
-}
-
-impl Drop for FileTableWriter {
-    fn drop(&mut self) {
-        if !self.done {
-            // If this fails, the next opening removes it.
-            let _ = self.files.remove(&self.name);
-        }
-    }
-}
-
-struct FileTable {
-    file: Arc<dyn Handle>,
-}
-
-impl TableReader for FileTable {
-    fn bytes(&self) -> Result<u64> {
-        self.file.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
-        self.file.read(offset, out)?;
-        Ok(Nanos::ZERO)
-    }
-
-    fn listens(&self) -> bool {
-        self.file.host().is_some()
-    }
-
-    fn announce(&self, offset: u64, bytes: u64) {
-        self.file.announce(offset, bytes);
-    }
-
-    fn map(&self) -> Option<Arc<Mapping>> {
-        self.file.host().and_then(Mapping::of).map(Arc::new)
     }
 }

@@ -1,0 +1,359 @@
+//! A directory of the host.
+
+use super::files::{Files, Handle, Memory};
+use super::mapping::HostMemory;
+use reflink_copy::ReflinkBlockBuilder;
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatfs};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::num::NonZeroU64;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vellum_base::{Error, Kind, Result, Syncing};
+
+/// Locked while a store is open.
+pub(super) const LOCK: &str = "LOCK";
+/// Made to try whether the file system clones.
+pub(super) const CLONES: [&str; 2] = ["CLONE.from", "CLONE.to"];
+/// How often a lock may turn out to have been removed.
+const LOCK_TRIES: usize = 1000;
+/// The medium failed.
+const EIO: i32 = 5;
+/// What a file system says that never clones, or not so.
+const EPERM: i32 = 1;
+const EXDEV: i32 = 18;
+const EINVAL: i32 = 22;
+const ENOTTY: i32 = 25;
+const EOPNOTSUPP: i32 = 95;
+
+/// Most bytes of a write. Linux caches what comes in one write in one piece of memory, as far as it can. Pieces of up
+/// to this size it takes from a processor's own list of free ones, larger ones from memory that nobody has touched
+/// lately. Measured: larger writes took up to ten times as long (docs/decisions/0019).
+const WRITE_BYTES: u64 = 32 << 10;
+
+/// How far Linux reads ahead at a time, however much it is told of.
+const READ_AHEAD_BYTES: u64 = 128 << 10;
+
+/// File systems, by what `statfs` calls them, that number a directory once for all: ext2 to ext4, XFS, btrfs, F2FS,
+/// ZFS, NFS, tmpfs. Others make numbers up, some with each mount.
+const NUMBERING: [u64; 7] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0x6969, 0x0102_1994];
+
+/// File systems, by what `statfs` calls them, that write in place where they were told to allocate: ext2 to ext4, XFS,
+/// tmpfs.
+const IN_PLACE: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
+
+/// A directory of the host, locked against other stores.
+pub(crate) struct HostFiles {
+    path: PathBuf,
+    directory: File,
+    /// Of names: of logs, tables and notes alike.
+    syncing: Syncing,
+    /// Held for as long as the store is open.
+    lock: Option<File>,
+}
+
+impl Drop for HostFiles {
+    fn drop(&mut self) {
+        // A process that was forked meanwhile has the file open, too, until it begins another program: closing would
+        // not be enough.
+        let _ = self.lock.as_ref().map(File::unlock);
+    }
+}
+
+impl HostFiles {
+    /// Opens `path`, which is made if it is not there.
+    pub(crate) fn open(path: &Path) -> Result<HostFiles> {
+        let said = |what: &str, e| Error::io(format!("{what} {}", path.display()), e);
+        make_directory(path).map_err(|e| said("create", e))?;
+        let directory = File::open(path).map_err(|e| said("open", e))?;
+        let mut options = OpenOptions::new();
+        let lock = Some(named_lock(path, options.create(true).append(true), File::try_lock)?);
+        Ok(HostFiles { path: path.to_path_buf(), directory, syncing: Syncing::default(), lock })
+    }
+
+    /// Opens `path` to read, beside others who do.
+    pub(crate) fn open_read_only(path: &Path) -> Result<HostFiles> {
+        let directory = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        let lock = match named_lock(path, OpenOptions::new().read(true), File::try_lock_shared) {
+            // Nobody has ever opened it to write.
+            Err(_) if !path.join(LOCK).exists() => None,
+            lock => Some(lock?),
+        };
+        Ok(HostFiles { path: path.to_path_buf(), directory, syncing: Syncing::default(), lock })
+    }
+
+    /// Opens `path` to look at it, though others may write.
+    pub(crate) fn unlocked(path: &Path) -> Result<HostFiles> {
+        let opened = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e));
+        Ok(HostFiles {
+            path: path.to_path_buf(),
+            directory: opened?,
+            syncing: Syncing::default(),
+            lock: None,
+        })
+    }
+
+    fn handle(&self, name: &str, options: &OpenOptions) -> Result<Arc<dyn Handle>> {
+        let path = self.path.join(name);
+        match options.open(&path) {
+            Ok(file) => Ok(Arc::new(HostFile { file, path })),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                Err(Error::corrupt(format!("{} is missing", path.display())))
+            }
+            // As if there were no room: nothing has changed, and there is more when something is closed.
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::MFILE | Errno::NFILE)) => {
+                let what = format!("open {}: {e}: raise the limit (ulimit -n)", path.display());
+                Err(Error::new(Kind::NoSpace, what))
+            }
+            Err(e) => Err(Error::io(format!("open {}", path.display()), e)),
+        }
+    }
+}
+
+/// Makes what is not there of a path; the names are safe then.
+fn make_directory(path: &Path) -> std::io::Result<()> {
+    let missing = path.ancestors().take_while(|part| !part.as_os_str().is_empty() && !part.exists());
+    let missing: Vec<&Path> = missing.collect();
+    std::fs::create_dir_all(path)?;
+    missing.into_iter().rev().try_for_each(|made| {
+        let parent = made.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    })
+}
+
+/// The lock of a directory, locked. Whoever could not open a store may have removed the name meanwhile: then others do
+/// not see this lock, and it is opened again.
+fn named_lock(
+    path: &Path,
+    options: &OpenOptions,
+    lock: impl Fn(&File) -> Result<(), TryLockError>,
+) -> Result<File> {
+    let said = |e| Error::io(format!("lock {}", path.display()), e);
+    let name = path.join(LOCK);
+    for _ in 0..LOCK_TRIES {
+        let file = options.open(&name).map_err(said)?;
+        locked(path, lock(&file))?;
+        match name.metadata() {
+            Ok(named) if named.ino() == file.metadata().map_err(said)?.ino() => return Ok(file),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(said(e)),
+            _ => {}
+        }
+    }
+    Err(Error::new(Kind::Busy, format!("{}: others make and remove its lock", path.display())))
+}
+
+fn locked(path: &Path, result: Result<(), TryLockError>) -> Result<()> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let what = "is open in another process, or in this one, by a store or what came of it";
+            Err(Error::new(Kind::Busy, format!("{} {what}", path.display())))
+        }
+        Err(TryLockError::Error(e)) => Err(Error::io(format!("lock {}", path.display()), e)),
+    }
+}
+
+impl HostFiles {
+    /// Clones the first unit of a file, which is made for that if none is named, into another. It has more than one:
+    /// a whole file can be cloned where the blocks of the file system are larger than a unit, and a part cannot.
+    fn try_clone(&self, [from, to]: [&str; 2], source: Option<&str>, unit_bytes: u64) -> Result<bool> {
+        self.remove(from)?;
+        self.remove(to)?;
+        let source = match source {
+            Some(name) => self.open(name)?,
+            None => {
+                let made = self.create(from)?;
+                made.write(0, &vec![1; 2 * unit_bytes as usize])?;
+                made
+            }
+        };
+        match self.create(to)?.clone_range(0, &*source, 0, unit_bytes) {
+            Err(e) if e.kind() == Kind::Unsupported => Ok(false),
+            tried => tried,
+        }
+    }
+}
+
+impl Files for HostFiles {
+    fn names(&self) -> Result<Vec<String>> {
+        let said = |e| Error::io(format!("list {}", self.path.display()), e);
+        let entries = std::fs::read_dir(&self.path).map_err(said)?;
+        let mut names = Vec::new();
+        for entry in entries {
+            names.extend(entry.map_err(said)?.file_name().into_string());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn create(&self, name: &str) -> Result<Arc<dyn Handle>> {
+        self.handle(name, OpenOptions::new().read(true).write(true).create_new(true))
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Handle>> {
+        self.handle(name, OpenOptions::new().read(true))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        match std::fs::remove_file(self.path.join(name)) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            // A lack of room would be read as: nothing has changed, and there is room when something is removed.
+            Err(e) => Err(Error::new(Kind::Io, format!("remove {name}: {e}"))),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let result = std::fs::rename(self.path.join(from), self.path.join(to));
+        result.map_err(|e| Error::io(format!("rename {from} to {to}"), e))
+    }
+
+    fn cut(&self, name: &str, bytes: u64) -> Result<()> {
+        let said = |e| Error::io(format!("cut {name}"), e);
+        let file = OpenOptions::new().write(true).open(self.path.join(name)).map_err(said)?;
+        if file.metadata().map_err(said)?.len() >= bytes {
+            file.set_len(bytes).map_err(said)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.handle(name, OpenOptions::new().read(true).write(true))?.write(offset, bytes)
+    }
+
+    fn memory(&self, name: &str, bytes: usize) -> Option<Box<dyn Memory>> {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(self.path.join(name)).ok()?;
+        HostMemory::of(&file, bytes).map(|memory| Box::new(memory) as Box<dyn Memory>)
+    }
+
+    fn room_bytes(&self) -> Option<u64> {
+        let stat = rustix::fs::fstatvfs(&self.directory).ok()?;
+        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn clones(&self, source: Option<&str>, unit_bytes: u64) -> Result<bool> {
+        let tried = self.try_clone(CLONES, source, unit_bytes);
+        CLONES.iter().try_for_each(|name| self.remove(name))?;
+        tried
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        Some(self.path.join(name))
+    }
+
+    fn link(&self, from: &Path, name: &str) -> Result<bool> {
+        // Another file system, or one without links: the table is copied.
+        Ok(std::fs::hard_link(from, self.path.join(name)).is_ok())
+    }
+
+    fn number(&self) -> Option<u64> {
+        let kind = fstatfs(&self.directory).ok()?.f_type as u64;
+        NUMBERING.contains(&kind).then_some(self.directory.metadata().ok()?.ino())
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.syncing.run(|| self.directory.sync_all().map_err(|e| unsure(&self.path, &e)))
+    }
+}
+
+/// True if the file system has room for what it once gave blocks to.
+pub(super) fn writes_in_place(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|stat| IN_PLACE.contains(&(stat.f_type as u64)))
+}
+
+/// A failed sync leaves in doubt what is safe, whatever the reason: a lack of room is no better than another.
+fn unsure(path: &Path, e: &std::io::Error) -> Error {
+    Error::new(Kind::Io, format!("sync {}: {e}", path.display()))
+}
+
+struct HostFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl HostFile {
+    fn said(&self, what: &str, e: std::io::Error) -> Error {
+        Error::io(format!("{what} {}", self.path.display()), e)
+    }
+}
+
+impl Handle for HostFile {
+    fn len(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(|e| self.said("stat", e))?.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        match self.file.read_exact_at(out, offset) {
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(Error::corrupt(format!("{} is shorter than it should be", self.path.display())))
+            }
+            other => other.map_err(|e| self.said("read", e)),
+        }
+    }
+
+    fn write(&self, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let room = WRITE_BYTES - offset % WRITE_BYTES;
+            let (piece, rest) = bytes.split_at(bytes.len().min(room as usize));
+            self.file.write_all_at(piece, offset).map_err(|e| self.said("write", e))?;
+            (offset, bytes) = (offset + piece.len() as u64, rest);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| unsure(&self.path, &e))
+    }
+
+    fn forget_read(&self) {
+        // Where a file system keeps no such bytes, or always keeps what it has, there is nothing else to be done.
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
+    }
+
+    fn clone_range(&self, offset: u64, from: &dyn Handle, from_offset: u64, bytes: u64) -> Result<bool> {
+        let (Some(from), Some(length)) = (from.host(), NonZeroU64::new(bytes)) else { return Ok(false) };
+        let clone = ReflinkBlockBuilder::new(from, &self.file, length);
+        match clone.from_offset(from_offset).to_offset(offset).reflink_block() {
+            Ok(()) => Ok(true),
+            Err(e) => match e.raw_os_error() {
+                Some(EIO) => Err(self.said("clone into", e)),
+                // Most file systems cannot, nor can some do it in such pieces, or between these two files.
+                Some(EINVAL | EOPNOTSUPP | ENOTTY | EXDEV | EPERM) => {
+                    Err(Error::new(Kind::Unsupported, format!("clone into {}: {e}", self.path.display())))
+                }
+                // One that is full or has too many references will not.
+                _ => Ok(false),
+            },
+        }
+    }
+
+    fn take_room(&self, offset: u64, bytes: u64) -> bool {
+        let is_taken = writes_in_place(&self.file)
+            && fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes).is_ok();
+        if !is_taken {
+            // A file system that has less room than was asked for gives what it has.
+            let _ = self.file.metadata().and_then(|file| self.file.set_len(file.len()));
+        }
+        is_taken
+    }
+
+    fn cut(&self, bytes: u64) -> Result<()> {
+        self.file.set_len(bytes).map_err(|e| self.said("cut", e))
+    }
+
+    fn announce(&self, offset: u64, bytes: u64) {
+        let end = offset + bytes;
+        for at in (offset..end).step_by(READ_AHEAD_BYTES as usize) {
+            // If that fails, whoever reads waits.
+            let _ =
+                fadvise(&self.file, at, NonZeroU64::new(READ_AHEAD_BYTES.min(end - at)), Advice::WillNeed);
+        }
+    }
+
+    fn host(&self) -> Option<&File> {
+        Some(&self.file)
+    }
+}
