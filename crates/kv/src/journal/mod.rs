@@ -1,4 +1,4 @@
-//! Areas: what is small, appended to, and must not be lost. See docs/formats/kv-log.md.
+//! The write-ahead log and the manifest: records that are appended to areas. See docs/formats/kv-log.md.
 
 mod chain;
 mod edit;

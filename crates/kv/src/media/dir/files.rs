@@ -1,4 +1,5 @@
-//! What a directory can do, as far as a store needs it: a seam below which tests lose what was not synced.
+//! The file operations that a store needs, as traits, so that tests can put a file system below that loses what was not
+//! synced.
 
 use super::mapping::{HostWindow, READY_BYTES};
 use reflink_copy::ReflinkBlockBuilder;
@@ -15,11 +16,11 @@ use vellum_base::{Error, Kind, Result, Syncing};
 pub(super) const LOCK: &str = "LOCK";
 /// Made to try whether the file system clones.
 pub(super) const CLONES: [&str; 2] = ["CLONE.from", "CLONE.to"];
-/// How often a lock may turn out to have been removed.
+/// Attempts at taking the lock: the file may be removed between opening and locking it.
 const LOCK_TRIES: usize = 1000;
 /// The medium failed.
 const EIO: i32 = 5;
-/// What a file system says that never clones, or not so.
+/// Errors by which a file system says that it never clones, or not these files.
 const EPERM: i32 = 1;
 const EXDEV: i32 = 18;
 const EINVAL: i32 = 22;
@@ -43,45 +44,48 @@ const NUMBERING: [u64; 7] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2F
 
 /// A flat directory.
 ///
-/// A name is safe from a power cut once [`Files::sync_names`] returned after it was made; bytes once [`Handle::sync`]
-/// did.
+/// A name is durable once [`Files::sync_names`] returned after it was created; the bytes of a file are durable once
+/// [`Handle::sync`] did.
 pub trait Files: Send + Sync {
-    /// Every name.
+    /// The names of all files.
     fn names(&self) -> Result<Vec<String>>;
-    /// Makes a file that was not there.
+    /// Creates a file that does not exist yet.
     fn create(&self, name: &str) -> Result<Arc<dyn Handle>>;
-    /// Opens a file to read and to sync. A file that is not there is [`Kind::Corrupt`]: something counted on it.
+    /// Opens a file for reading and syncing. If it is missing that is an error of [`Kind::Corrupt`]: something relied
+    /// on it.
     fn open(&self, name: &str) -> Result<Arc<dyn Handle>>;
     /// Removes a file. `Ok` if there is none.
     fn remove(&self, name: &str) -> Result<()>;
-    /// Renames a file over another.
+    /// Renames a file, replacing any of the new name.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
-    /// Shortens a file to so many bytes, if it is longer.
+    /// Truncates a file to `bytes`, if it is longer.
     fn cut(&self, name: &str, bytes: u64) -> Result<()> {
         let _ = (name, bytes);
         Ok(())
     }
-    /// Makes names safe.
+    /// Makes created, renamed and removed names durable.
     fn sync_names(&self) -> Result<()>;
-    /// Its number in the file system, which a copy does not have, where that stays for as long as the directory does.
+    /// The inode number of the directory, which a copy does not share; `None` where the file system does not keep it
+    /// stable.
     fn number(&self) -> Option<u64> {
         None
     }
-    /// Bytes that there is room for, where that can be told.
+    /// Free room in bytes, if that is known.
     fn room_bytes(&self) -> Option<u64> {
         None
     }
-    /// Tries whether [`Handle::clone_range`] works here for so many bytes, from the file `source` if one is named.
+    /// Tries whether [`Handle::clone_range`] works for ranges of `unit_bytes`, with the file `source` to clone from if
+    /// given.
     fn clones(&self, source: Option<&str>, unit_bytes: u64) -> Result<bool> {
         let _ = (source, unit_bytes);
         Ok(false)
     }
-    /// Where the host has the file.
+    /// The path of a file on the host, if there is one.
     fn path(&self, name: &str) -> Option<PathBuf> {
         let _ = name;
         None
     }
-    /// Gives a file of the host a second name here. False if that cannot be done.
+    /// Hard-links a file of the host into this directory. False if that is not possible.
     fn link(&self, from: &Path, name: &str) -> Result<bool> {
         let _ = (from, name);
         Ok(false)
@@ -90,20 +94,20 @@ pub trait Files: Send + Sync {
 
 /// An open file.
 pub trait Handle: Send + Sync {
-    /// Bytes.
+    /// Length in bytes.
     fn len(&self) -> Result<u64>;
     /// True if it has no bytes.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
-    /// Reads exactly.
+    /// Reads exactly `out.len()` bytes.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
-    /// Writes all.
+    /// Writes all of `bytes`.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// Makes the bytes safe.
+    /// Makes the bytes written so far durable.
     fn sync(&self) -> Result<()>;
-    /// Has what is read from now on come from the device, unless it is yet to be written there. A sync that failed
-    /// leaves bytes in memory that look like the file's, and no later one writes them, or says that it did not.
+    /// Drops cached pages that are not dirty, so that reads come from the device. After a failed sync the page cache
+    /// holds bytes that look clean, and that no later sync writes or reports.
     fn forget_read(&self) {}
     /// Makes `bytes` at `offset` of this file those at `from_offset` of another of the same directory, without writing
     /// them. False if that cannot be done now, and [`Kind::Unsupported`] if it never can. Offsets and `bytes` are
