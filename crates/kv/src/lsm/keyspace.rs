@@ -23,6 +23,7 @@ use crate::lsm::writer::Writer;
 use crate::options::Durability;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Error, Kind, Result};
@@ -71,7 +72,7 @@ impl Keyspaces {
     }
 
     /// Most bytes that a manifest needs for them.
-    pub(crate) fn told_bytes(&self) -> usize {
+    pub(crate) fn manifest_bytes(&self) -> usize {
         self.live.values().map(|space| space.name.len() + 8).sum::<usize>() + 16 * self.dead.len()
     }
 
@@ -99,21 +100,19 @@ impl Keyspaces {
     }
     /// True if the table may hold entries of dropped keyspaces, by its key range.
     pub(crate) fn any_dead(&self, table: &TableMeta) -> bool {
-        let (Some(first), Some(last)) = (table.smallest.first(), table.largest.first()) else { return false };
-        self.dead.range(*first..=*last).next().is_some()
+        numbers_of(table).is_some_and(|numbers| self.dead.range(numbers).next().is_some())
     }
     /// True if the table holds entries of dropped keyspaces; it is read for that. What cannot be read counts as none.
     pub(crate) fn has_dead(&self, table: &Arc<Table>) -> bool {
-        let (Some(first), Some(last)) = (table.meta.smallest.first(), table.meta.largest.first()) else {
-            return false;
-        };
-        let mut dead = self.dead.range(*first..=*last);
-        dead.any(|(number, _)| has_key_of(table, *number).unwrap_or(false))
+        let is_in = |number: &u8| has_key_of(table, *number).unwrap_or(false);
+        numbers_of(&table.meta)
+            .is_some_and(|numbers| self.dead.range(numbers).any(|(number, _)| is_in(number)))
     }
     /// True if the table can hold only entries of dropped keyspaces.
     pub(crate) fn all_dead(&self, table: &TableMeta) -> bool {
-        let (Some(first), Some(last)) = (table.smallest.first(), table.largest.first()) else { return false };
-        self.any_dead(table) && self.live.range(*first..=*last).next().is_none()
+        let holds_live =
+            |table| numbers_of(table).is_some_and(|numbers| self.live.range(numbers).next().is_some());
+        self.any_dead(table) && !holds_live(table)
     }
     /// An error if this keyspace was dropped, or belongs to another store.
     pub(crate) fn check(&self, space: &Arc<Space>) -> Result<()> {
@@ -128,6 +127,11 @@ impl Keyspaces {
     fn named(&self, name: &str) -> Option<&Arc<Space>> {
         self.live.values().find(|space| space.name == name)
     }
+}
+
+/// The numbers of keyspaces that keys of a table may be in.
+fn numbers_of(table: &TableMeta) -> Option<RangeInclusive<u8>> {
+    Some(*table.smallest.first()?..=*table.largest.first()?)
 }
 
 /// True if the range from `smallest` to `largest` may hold keys of keyspace `number`.
@@ -273,7 +277,7 @@ impl Store {
         if self.version().keyspaces.named(name).is_some() {
             return Err(Error::invalid(format!("there is a keyspace {name:?} already")));
         }
-        core.check_told(name.len())?;
+        core.check_manifest_room(name.len())?;
         let (Some(number), _) = core.free_number(&writer)? else { return Ok(false) };
         core.install(&Edit { created: vec![(number, name.into())], ..Edit::default() }, |_, _| ())?;
         Ok(true)

@@ -4,7 +4,7 @@
 //! plenty of room, memtables and levels have the sizes asked for, which writes least. When room gets short they are
 //! made smaller, so that less has to be reserved for merges. Room is counted in tables ([`Room`]).
 
-use crate::journal::{STORE_TOLD_BYTES, TABLE_TOLD_BYTES};
+use crate::journal::{STORE_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
 use crate::lsm::compaction::{Room, Shape, Small, tables_of_merge};
 use crate::lsm::core::{Core, State};
 use crate::lsm::table::Table;
@@ -53,37 +53,15 @@ impl Core {
             }
             None => {
                 let table_bytes = self.media.shape().table_bytes;
-                let tables = self.media.tables_free().min(self.tables_to_tell());
+                let tables = self.media.tables_free().min(self.manifest_tables(0));
                 Room { tables, table_bytes, whole_tables: true, is_tight: false }
             }
         }
     }
 
-    /// Additional tables that the manifest has room to describe, where it is limited to a slot of NVRAM. Their keys are
-    /// assumed to be as long as those in it, and some as long as the longest written.
-    fn tables_to_tell(&self) -> u64 {
-        self.tables_to_tell_beside(0)
-    }
-
-    /// An error if a manifest in NVRAM has no room for another keyspace name: names would exceed their part of it, or
-    /// leave too little to describe the tables that merges may need.
-    pub(crate) fn check_told(&self, name_bytes: usize) -> Result<()> {
-        let (version, shape) = (self.view.load().version.clone(), self.media.shape());
-        let names = (version.keyspaces.told_bytes() + name_bytes) as u64;
-        let reserve = self.reserve(&self.room(), &version, &self.state.lock());
-        let needed = reserve + self.spare_for(false);
-        let is_short = names > shape.manifest_bytes / NAMES_PARTS;
-        match shape.areas_are_files || !is_short && self.tables_to_tell_beside(name_bytes) >= needed {
-            true => Ok(()),
-            false => Err(Error::new(
-                Kind::NoSpace,
-                "the manifest, a slot of NVRAM, has no room for another name: drop a keyspace, or take shorter names",
-            )),
-        }
-    }
-
-    /// [`Core::tables_to_tell`], with `more` bytes of the manifest taken by something else.
-    fn tables_to_tell_beside(&self, more: usize) -> u64 {
+    /// Additional tables that the manifest has room to describe beside `more` bytes, where it is limited to a slot of
+    /// NVRAM. Their keys are assumed to be as long as those in it, and some as long as the longest written.
+    fn manifest_tables(&self, more: usize) -> u64 {
         let shape = self.media.shape();
         if shape.areas_are_files {
             return u64::MAX;
@@ -91,9 +69,26 @@ impl Core {
         let version = self.view.load().version.clone();
         let longest = 2 * self.key_bytes_max.load(Relaxed);
         let longer = FLUSHED_TABLES * longest.saturating_sub(version.bounds_bytes);
-        let needed = version.told_bytes + STORE_TOLD_BYTES + longer + more;
+        let needed = version.manifest_bytes + STORE_MANIFEST_BYTES + longer + more;
         let left = shape.manifest_bytes.saturating_sub(needed as u64);
-        left / (TABLE_TOLD_BYTES + version.bounds_bytes) as u64
+        left / (TABLE_MANIFEST_BYTES + version.bounds_bytes) as u64
+    }
+
+    /// An error if a manifest in NVRAM has no room for another keyspace name: names would exceed their part of it, or
+    /// leave too little to describe the tables that merges may need.
+    pub(crate) fn check_manifest_room(&self, name_bytes: usize) -> Result<()> {
+        let (version, shape) = (self.view.load().version.clone(), self.media.shape());
+        let names = (version.keyspaces.manifest_bytes() + name_bytes) as u64;
+        let reserve = self.reserve(&self.room(), &version, &self.state.lock());
+        let needed = reserve + self.spare_for(false);
+        let is_short = names > shape.manifest_bytes / NAMES_PARTS;
+        match shape.areas_are_files || !is_short && self.manifest_tables(name_bytes) >= needed {
+            true => Ok(()),
+            false => Err(Error::new(
+                Kind::NoSpace,
+                "the manifest, a slot of NVRAM, has no room for another name: drop a keyspace, or take shorter names",
+            )),
+        }
     }
 
     /// Tables that a writer must leave free beyond the reserve. Puts must also leave enough to merge two tables of
@@ -105,7 +100,7 @@ impl Core {
     /// Tables that merges of deeper levels must leave for deletes, and for merging these into level 1. Zero if it is
     /// only the manifest that has no room for more tables: merges tend to make it shorter.
     pub(crate) fn kept_for_deletes(&self, state: &State) -> u64 {
-        if self.tables_to_tell() < self.media.tables_free() {
+        if self.manifest_tables(0) < self.media.tables_free() {
             return 0;
         }
         let merged = tables_of_merge(FLUSHED_TABLES as u64) + self.flush_tables(&self.room(), state);

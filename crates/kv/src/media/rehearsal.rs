@@ -36,12 +36,12 @@ impl Rehearsal {
 
     /// The medium that has an area; an error if it was removed.
     fn of_area(&self, area: Area) -> Result<&dyn Media> {
-        match () {
-            () if self.aside.areas()?.contains(&area) => Ok(&*self.aside),
-            () if self.removed.lock().areas.contains(&area) => {
-                Err(Error::corrupt(format!("{area} is missing")))
-            }
-            () => Ok(&*self.below),
+        if self.aside.areas()?.contains(&area) {
+            return Ok(&*self.aside);
+        }
+        match self.removed.lock().areas.contains(&area) {
+            true => Err(Error::corrupt(format!("{area} is missing"))),
+            false => Ok(&*self.below),
         }
     }
 }

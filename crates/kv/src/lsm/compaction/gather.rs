@@ -83,7 +83,7 @@ pub(super) fn unasked(version: &Version, small: &Small, situation: &Situation<'_
         (0..tables.len()).find_map(|at| {
             let near = &tables[at..tables.len().min(at + LOOKED_AT_MAX)];
             let count = small.run(&near[..near.iter().position(is_in_vain).unwrap_or(near.len())])?;
-            job_of(version, small, level, &near[..count], situation)
+            gathered(version, small, level, &near[..count], situation)
         })
     })
 }
@@ -105,7 +105,7 @@ fn job_asked_for(
             all <= small.all && is_asked(table)
         });
         let count = 1 + more.count();
-        if let Some(job) = job_of(version, small, gather.level, &tables[at..][..count], situation) {
+        if let Some(job) = gathered(version, small, gather.level, &tables[at..][..count], situation) {
             return Some(job);
         }
         at += count;
@@ -122,7 +122,7 @@ fn is_in_pieces(version: &Version, level: usize, situation: &Situation<'_>) -> b
 }
 
 /// The job that merges these tables, and neighbours that share a key with them, into one.
-fn job_of(
+fn gathered(
     version: &Version,
     small: &Small,
     level: usize,

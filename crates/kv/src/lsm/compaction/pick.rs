@@ -182,8 +182,7 @@ impl Shape {
 
 /// The most urgent job that fits and does not conflict with running ones.
 pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) -> Option<Job> {
-    let (running, requested) = (situation.running, situation.requested);
-    if let Some(job) = discarded(version, running) {
+    if let Some(job) = discarded(version, situation) {
         return Some(job);
     }
     // In tight room only level 0, and tables of mostly deletes, are merged.
@@ -212,7 +211,8 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
         _ => {
             let due = shape.score(version, level, situation) >= 1.0;
             least_overlap(version, level, situation, |table| {
-                let is_asked = || requested.iter().any(|r| r.level == level && r.range.meets(&table.meta));
+                let is_asked =
+                    || situation.requested.iter().any(|r| r.level == level && r.range.meets(&table.meta));
                 (due || is_asked()) && (!is_tight || is_deleting(std::slice::from_ref(table)))
             })
         }
@@ -231,14 +231,13 @@ fn meets(version: &Version, request: &Request) -> bool {
 }
 
 /// The job that discards a table which holds nothing but dropped keyspaces.
-fn discarded(version: &Version, running: &[Claim]) -> Option<Job> {
+fn discarded(version: &Version, situation: &Situation<'_>) -> Option<Job> {
     version.levels.iter().enumerate().find_map(|(level, tables)| {
         let dead = |t: &&Arc<Table>| version.keyspaces.all_dead(&t.meta);
         tables.iter().filter(dead).find_map(|table| {
             let (smallest, largest) = (table.meta.smallest.clone(), table.meta.largest.clone());
             let claim = Claim::of(level, smallest, largest);
-            let alone = !running.iter().any(|other| other.conflicts(&claim));
-            alone.then(|| Job {
+            situation.is_alone(&claim).then(|| Job {
                 claim,
                 upper: vec![table.clone()],
                 lower: Vec::new(),

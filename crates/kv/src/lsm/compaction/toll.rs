@@ -8,6 +8,7 @@
 //!    reads never reach the price.
 //! 3. While room is short, it is kept for writers and no such merge is done (`Core::pick`).
 
+use super::pick::{bounds, bytes_between};
 use crate::lsm::striped::Striped;
 use crate::lsm::version::Version;
 use std::sync::Arc;
@@ -78,9 +79,8 @@ fn price(version: &Version) -> Option<u64> {
     if level0.len() < 2 && version.levels[1..].iter().all(Vec::is_empty) {
         return None;
     }
-    let smallest = level0.iter().map(|table| &table.meta.smallest).min()?;
-    let largest = level0.iter().map(|table| &table.meta.largest).max()?;
-    let below: u64 = version.overlap(1, smallest, largest).iter().map(|table| table.meta.bytes).sum();
+    let (smallest, largest) = bounds(level0)?;
+    let below = bytes_between(version, 1, &smallest, &largest);
     let above: u64 = level0.iter().map(|table| table.meta.merged_bytes()).sum();
     let price = above + below;
     Some(if level0.len() < TABLES_FEW { DEAR * price } else { price })

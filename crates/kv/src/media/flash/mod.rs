@@ -41,7 +41,7 @@ use superblock::{DIES_MAX, UNIT_BYTES};
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{
-    BlockAddr, BlockState, Cause, Env, Error, Flash, FlashError, FlashOp, Geometry, IoClass, Kind, Ledger,
+    BlockAddr, BlockState, Env, Error, Flash, FlashError, FlashOp, Geometry, IoClass, Kind, Ledger,
     LedgerSnapshot, Nanos, Nvram, Result,
 };
 use write::FlashWriter;
@@ -202,10 +202,6 @@ impl Inner {
             error => error,
         })
     }
-
-    fn booked(&self, cause: Cause, bytes: u64) {
-        self.ledger.programmed(cause, bytes);
-    }
 }
 
 impl Media for FlashMedia {
@@ -249,10 +245,10 @@ impl Media for FlashMedia {
     }
 
     fn sharing(&self, _unit_bytes: u64) -> Result<Sharing> {
-        match self.inner.areas.relinks() {
-            true => self.inner.pool.will_relink(),
-            false => return Ok(Sharing::None),
+        if !self.inner.areas.relinks() {
+            return Ok(Sharing::None);
         }
+        self.inner.pool.will_relink();
         Ok(Sharing::Relink)
     }
 

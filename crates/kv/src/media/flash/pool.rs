@@ -422,7 +422,7 @@ impl Pool {
             pool.freed.notify_all();
             *noted.lock() = result.err();
         };
-        submitter.submit_then(IoClass::Background, self.erases(index), Box::new(then));
+        drop(submitter.submit_then(IoClass::Background, self.erases(index), Box::new(then)));
         failure.lock().take().map_or(Ok(()), Err)
     }
 

@@ -48,7 +48,7 @@ impl TableReader for FlashReader {
         // Released when the read is answered: the caller may take long to fetch the result, and collection must not
         // wait for that.
         let answered = Box::new(move |_: &_| drop(reading));
-        let pending = self.inner.submitter.submit_and(class, plan.ops(), answered);
+        let pending = self.inner.submitter.submit_then(class, plan.ops(), answered);
         let env = self.inner.env.clone();
         Ok(Asked::Coming(Box::new(move || {
             let mut out = vec![0; bytes];

@@ -209,10 +209,10 @@ impl Stripe {
         let tags = tags.min(outcome.programmed);
         let causes = [(Cause::StoreMetadata, tags), (self.intent.cause, outcome.programmed - tags)];
         for (cause, pages) in causes {
-            self.inner.booked(cause, pages * page_bytes);
+            self.inner.ledger.programmed(cause, pages * page_bytes);
             self.booked.push((cause, pages * page_bytes));
         }
-        self.inner.booked(Cause::Failed, outcome.failed * page_bytes);
+        self.inner.ledger.programmed(Cause::Failed, outcome.failed * page_bytes);
         outcome.error.map_or(Ok(()), Err)
     }
 

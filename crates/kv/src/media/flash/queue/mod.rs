@@ -165,8 +165,9 @@ impl Submitter {
         Pending::Known(Outcome { programmed, failed, ..rest })
     }
 
-    /// Submits operations to be waited for; `then` is called when all are answered, perhaps by another task.
-    pub(super) fn submit_and(&self, class: IoClass, ops: Vec<Op>, then: Then) -> Pending {
+    /// Submits operations; `then` is called when all are answered, perhaps by another task, whether anybody waits for
+    /// them or not.
+    pub(super) fn submit_then(&self, class: IoClass, ops: Vec<Op>, then: Then) -> Pending {
         let shared = &*self.shared;
         if !shared.channels.is_empty() && !ops.is_empty() {
             return Pending::Queued(shared.enqueue(class, ops, Vec::new(), Some(then)));
@@ -174,15 +175,6 @@ impl Submitter {
         let outcome = shared.submit(class, &ops);
         then(&outcome);
         Pending::Known(outcome)
-    }
-
-    /// Submits operations that nobody waits for; `then` is called when all are answered, perhaps by another task.
-    pub(super) fn submit_then(&self, class: IoClass, ops: Vec<Op>, then: Then) {
-        let shared = &*self.shared;
-        match shared.channels.is_empty() || ops.is_empty() {
-            true => then(&shared.submit(class, &ops)),
-            false => drop(shared.enqueue(class, ops, Vec::new(), Some(then))),
-        }
     }
 
     /// Reads part of a page. The bytes are in `out` when this returns; the result is when modelled flash would deliver
