@@ -1,4 +1,4 @@
-//! A batch of writes that happen together or not at all.
+//! A batch of writes, applied atomically.
 
 use crate::bytes::{Fields, put_varint, varint_len};
 use crate::key::{DEFAULT_KEYSPACE, EntryKind, KEY_BYTES_MAX, check_key};
@@ -7,7 +7,8 @@ use crate::options::VALUE_BYTES_MAX;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
-/// Puts and deletes, applied as one: after a crash all of them are there, or none. Later ones win over earlier ones.
+/// Puts and deletes that are applied atomically: after a crash all of them are there, or none. Of several for one key
+/// the last one counts.
 ///
 /// ```
 /// let mut batch = vellum_kv::Batch::new();
@@ -17,7 +18,7 @@ use vellum_base::{Error, Result};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// The payload of the log's record.
+    /// The payload of its log record.
     payload: Vec<u8>,
     count: u32,
     puts: u32,
@@ -26,7 +27,7 @@ pub struct Batch {
     /// Bytes of the largest key and of the largest value.
     key_bytes_max: usize,
     value_bytes_max: usize,
-    /// Named keyspaces that it touches.
+    /// Named keyspaces that the batch writes to.
     spaces: Vec<Arc<Space>>,
 }
 
@@ -35,8 +36,8 @@ impl Batch {
     pub fn new() -> Batch {
         Batch::default()
     }
-    /// Sets `key` to `value`. Keys have at most [`KEY_BYTES_MAX`] bytes, and at most a sixteenth of a table's;
-    /// the limit of values is the store's ([`crate::Map::value_bytes_max`]).
+    /// Sets `key` to `value`. A key has at most [`KEY_BYTES_MAX`] bytes, and at most a sixteenth of the bytes of a
+    /// table; the limit of values depends on the store ([`crate::Map::value_bytes_max`]).
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.entry(EntryKind::Put, DEFAULT_KEYSPACE, key, value)
     }
@@ -44,19 +45,19 @@ impl Batch {
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.entry(EntryKind::Delete, DEFAULT_KEYSPACE, key, &[])
     }
-    /// Sets `key` of a keyspace to `value`. The keyspace is of the store that the batch is for.
+    /// Sets `key` in a keyspace, which must belong to the store that the batch is written to.
     pub fn put_in(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
         self.entry(EntryKind::Put, keyspace.space.number, key, value)?;
         self.touch(&keyspace.space);
         Ok(())
     }
-    /// Removes `key` of a keyspace, if it is there.
+    /// Removes `key` from a keyspace, if it is there.
     pub fn delete_in(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
         self.entry(EntryKind::Delete, keyspace.space.number, key, &[])?;
         self.touch(&keyspace.space);
         Ok(())
     }
-    /// How many puts and deletes there are.
+    /// Number of puts and deletes.
     pub fn len(&self) -> usize {
         self.count as usize
     }
@@ -64,18 +65,18 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
-    /// Removes all, keeping the memory.
+    /// Removes all entries and keeps the memory.
     pub fn clear(&mut self) {
         self.payload.clear();
         self.spaces.clear();
         (self.count, self.puts, self.user_bytes) = (0, 0, 0);
         (self.key_bytes_max, self.value_bytes_max) = (0, 0);
     }
-    /// Bytes that the batch takes in the log, its record's head aside.
+    /// Bytes that the batch takes in the log, not counting the record header.
     pub fn bytes(&self) -> usize {
         self.payload.len()
     }
-    /// Bytes of keys and values: what write amplification is measured by.
+    /// Bytes of keys and values: the denominator of write amplification.
     pub fn user_bytes(&self) -> usize {
         self.user_bytes
     }
@@ -91,11 +92,11 @@ impl Batch {
     pub(crate) fn value_bytes_max(&self) -> usize {
         self.value_bytes_max
     }
-    /// Named keyspaces that it touches.
+    /// Named keyspaces that the batch writes to.
     pub(crate) fn spaces(&self) -> &[Arc<Space>] {
         &self.spaces
     }
-    /// True if it only removes.
+    /// True if it holds no puts.
     pub(crate) fn only_deletes(&self) -> bool {
         self.puts == 0
     }
@@ -122,7 +123,7 @@ impl Batch {
     }
 }
 
-/// An error if something of so many bytes has more than it may have.
+/// An error if `bytes` exceeds `most`; `what` names the thing in the message.
 pub(crate) fn at_most(what: &str, bytes: usize, most: usize) -> Result<()> {
     match bytes > most {
         true => Err(Error::invalid(format!("{what} of {bytes} bytes; {most} is the most here"))),
@@ -134,12 +135,12 @@ pub(crate) fn at_most(what: &str, bytes: usize, most: usize) -> Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchEntry<'a> {
     pub kind: EntryKind,
-    /// Internal: the keyspace is its first byte.
+    /// Internal key: its first byte is the keyspace.
     pub key: &'a [u8],
     pub value: &'a [u8],
 }
 
-/// Appends an entry; of its key a first and a second part.
+/// Appends an entry. The key is passed in two parts.
 pub(crate) fn put_entry(out: &mut Vec<u8>, kind: EntryKind, key: (&[u8], &[u8]), value: &[u8]) {
     let key_len = key.0.len() + key.1.len();
     out.reserve(key_len + value.len() + varint_len(value.len() as u64) + 4);
@@ -168,7 +169,7 @@ pub(crate) fn decode_entry(payload: &[u8]) -> Option<(BatchEntry<'_>, usize)> {
     Some((BatchEntry { kind, key, value }, payload.len() - fields.left()))
 }
 
-/// Counts the entries of a payload from the media; an error if they do not decode, or are of a keyspace that is not
+/// Counts the entries of a payload read from the medium; an error if one does not decode, or its keyspace is not
 /// `known`.
 pub(crate) fn check_payload(mut payload: &[u8], known: impl Fn(u8) -> bool) -> Result<u64> {
     let mut count = 0;

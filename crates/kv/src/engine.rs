@@ -1,4 +1,4 @@
-//! Which engine a store is of. Its manifest remembers: whoever opens it need not be told.
+//! Which engine a store belongs to. The manifest records it, so callers need not know it to open a store.
 
 use crate::journal::{AreaKind, Edit, UNORDERED};
 use crate::log::{holds_records, is_segment};
@@ -6,7 +6,7 @@ use crate::manifest::{self, Current};
 use crate::media::Media;
 use vellum_base::Result;
 
-/// The engines.
+/// The two engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// Ordered: [`crate::Store`].
@@ -25,7 +25,7 @@ impl Engine {
         }
     }
 
-    /// The engine of the store on a medium; `None` if there is no store, or none yet.
+    /// The engine of the store on a medium; `None` if there is no store.
     pub fn of(media: &dyn Media) -> Result<Option<Engine>> {
         let Some(current) = media.current()? else { return Ok(None) };
         manifest::read(media, Current::decode(&current)?).map(|edits| Some(Engine::said_by(&edits)))
@@ -37,7 +37,8 @@ impl Engine {
         if is_log { Engine::Log } else { Engine::Lsm }
     }
 
-    /// The engine of a store of which something is left on a medium: what is there is looked at, however damaged it is.
+    /// The engine of the possibly damaged store on a medium, guessed from whatever can still be read; `None` if the
+    /// medium is empty.
     pub fn of_remains(media: &dyn Media) -> Result<Option<Engine>> {
         let (areas, tables) = (media.areas()?, media.tables()?);
         if areas.is_empty() && tables.is_empty() {

@@ -1,5 +1,5 @@
-//! What the manifest alone says of a store, while another process has it open: as of its last edit, which each flush,
-//! each merge and each segment makes.
+//! What the manifest alone says about a store, readable while another process has the store open. It is as of the last
+//! edit; every flush, merge and new segment appends one.
 
 use crate::engine::Engine;
 use crate::journal::TableMeta;
@@ -14,12 +14,12 @@ use vellum_base::{Error, Result};
 /// How often a manifest may be replaced while it is read.
 const REPLACED_MAX: usize = 16;
 
-/// What a store's manifest says.
+/// What the manifest of a store says.
 #[derive(Clone, Debug)]
 pub struct Glance {
     /// What the store holds, by its engine.
     pub held: Glanced,
-    /// What it did since it was made.
+    /// Counters since the store was created.
     pub lifetime: Lifetime,
 }
 
@@ -28,24 +28,24 @@ pub struct Glance {
 pub enum Glanced {
     /// An ordered store.
     Lsm {
-        /// Levels, from 0; what units tables have is not known.
+        /// Levels, from 0. Fields about units are 0: the manifest does not record them.
         levels: Vec<LevelStat>,
         /// Names of all keyspaces.
         keyspaces: Vec<String>,
     },
     /// A log store.
     Log {
-        /// Segments that are tables.
+        /// Segments stored in tables.
         segments: usize,
-        /// Bytes of them.
+        /// Their bytes.
         segment_bytes: u64,
-        /// Records in them, hidden ones and deletes included.
+        /// Records in them, including overwritten ones and deletes.
         records: u64,
     },
 }
 
 impl Glance {
-    /// Looks at a medium that somebody else may be changing. `None` if there is no store, or none yet.
+    /// Reads a medium that another process may be changing. `None` if there is no store.
     pub fn of(media: &dyn Media) -> Result<Option<Glance>> {
         for _ in 0..REPLACED_MAX {
             let Some(current) = media.current()? else { return Ok(None) };
@@ -93,7 +93,7 @@ impl Glance {
     }
 }
 
-/// Of numbers that nothing bounds.
+/// Saturating, as damaged or hostile manifests may contain any numbers.
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }

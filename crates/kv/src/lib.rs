@@ -1,14 +1,14 @@
-//! Key-value stores that own their flash. [`Store`] is ordered: an LSM tree whose tables are superblocks, files, and
-//! whatever else is written once and erased whole (FlashKV, papers/flashkv.txt). [`log`] has keys without order,
-//! writes less, and reads once a get (FAWN-DS, papers/freewrite.txt).
+//! Key-value stores that place their own data on flash. [`Store`] is ordered: an LSM tree whose tables are superblocks,
+//! files or zones, written once and erased whole (FlashKV, papers/flashkv.txt). [`log::Store`] keeps keys without
+//! order, writes less, and needs one read for a get (FAWN-DS, papers/freewrite.txt).
 //!
-//! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system, [`ZoneMedia`] on
-//! raw and zoned devices) and a [`vellum_base::Env`]. What both stores do is [`Map`].
+//! Give [`Store::open`] a [`Media`] ([`FlashMedia`] on raw flash, [`Directory`] on a file system, [`ZoneMedia`] on raw
+//! and zoned devices) and a [`vellum_base::Env`]. The interface that both share is [`Map`].
 //!
-//! Reading order: `map`, `lsm/mod.rs`, `log/mod.rs`; of what both are made of `shared` (a store's health), `obsolete`
-//! (what is to be erased), `journal` (write-ahead log, manifest's edits), `freewrite` (what is kept where it is) and
-//! `media`. Formats are in docs/formats/kv-*.md; why things are so in docs/decisions/0016-kv.md, 0017-kv-interface.md
-//! and 0024-log-store.md.
+//! Reading order: `map`, `lsm/mod.rs`, `log/mod.rs`; then what both engines are built on: `shared` (health of a store),
+//! `obsolete` (tables to be erased), `journal` (write-ahead log, edits of the manifest), `freewrite` (which data is
+//! left where it is) and `media`. Formats are in docs/formats/kv-*.md, design decisions in docs/decisions/0016-kv.md,
+//! 0017-kv-interface.md and 0024-log-store.md.
 
 mod batch;
 mod bytes;

@@ -1,7 +1,7 @@
-//! What a store did since it was made: counters that go on from opening to opening, kept in the manifest.
+//! What a store did since it was created: counters that are kept in the manifest and continue at each opening.
 //!
-//! Invariant: what the manifest says is as of its last edit, which counts itself; what a crash took with it since is
-//! not counted.
+//! Invariant: the counters in the manifest are as of its last edit, whose own bytes are included. What happened between
+//! that and a crash is not counted.
 
 use crate::bytes::{Fields, put_varint};
 use crate::freewrite::ReuseStat;
@@ -12,10 +12,10 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Cause, Env, Result};
 
-/// Bytes of a cause have its number above this.
+/// The bytes written for a cause are the counter with this number plus that of the cause.
 const CAUSES_FROM: u8 = 64;
 
-/// What the ledger calls compaction into `level`.
+/// The ledger's cause for compaction into `level`; for level 0 that is a flush.
 pub(crate) fn cause_of(level: usize) -> Cause {
     match level {
         0 => Cause::Flush,
@@ -28,10 +28,10 @@ pub(crate) fn cause_of(level: usize) -> Cause {
     }
 }
 
-/// Counters of all of a store's life.
+/// Counters since a store was created, or since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lifetime {
-    /// By number; see docs/formats/kv-log.md.
+    /// By counter number; see docs/formats/kv-log.md.
     counters: BTreeMap<u8, u64>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts what a writer waits; true is what it waited.
+    /// Runs `wait`, which returns whether it blocked, and counts that as a stall and the time it took.
     pub(crate) fn stall(&self, env: &dyn Env, wait: impl FnOnce() -> Result<bool>) -> Result<()> {
         let start = env.now();
         let has_waited = wait()?;
@@ -87,15 +87,15 @@ impl Counts {
 }
 
 impl Lifetime {
-    /// Bytes of keys and values that writers brought.
+    /// Bytes of keys and values that users wrote.
     pub fn user_bytes(&self) -> u64 {
         self.of(Counter::UserBytes)
     }
-    /// Bytes of tables that were moved to another level and not written.
+    /// Bytes of tables that moved to the next level without being rewritten.
     pub fn moved_bytes(&self) -> u64 {
         self.of(Counter::MovedBytes)
     }
-    /// Bytes of tables that were ingested.
+    /// Bytes of ingested tables.
     pub fn ingested_bytes(&self) -> u64 {
         self.of(Counter::IngestedBytes)
     }
@@ -103,23 +103,23 @@ impl Lifetime {
     pub fn flushes(&self) -> u64 {
         self.of(Counter::Flushes)
     }
-    /// Compactions that wrote something.
+    /// Compactions that rewrote tables; moves are counted apart.
     pub fn compactions(&self) -> u64 {
         self.of(Counter::Compactions)
     }
-    /// Tables moved down as they were.
+    /// Compactions that only moved a table to the next level.
     pub fn moves(&self) -> u64 {
         self.of(Counter::Moves)
     }
-    /// Times that writers had to wait, and for how long.
+    /// How often writers were blocked, and for how many nanoseconds in all.
     pub fn stalls(&self) -> (u64, u64) {
         (self.of(Counter::Stalls), self.of(Counter::StalledNs))
     }
-    /// For how long writers were slowed down.
+    /// Nanoseconds by which writers were slowed down.
     pub fn slowed_ns(&self) -> u64 {
         self.of(Counter::SlowedNs)
     }
-    /// Leaves that compaction kept: runs of them, bubbles, and bytes ([`crate::ReuseStat`]).
+    /// Leaves that compaction kept unchanged.
     pub fn reuse(&self) -> ReuseStat {
         ReuseStat {
             islands: self.of(Counter::Islands),
@@ -132,20 +132,20 @@ impl Lifetime {
                 .fold(self.remapped_bytes(), u64::saturating_add),
         }
     }
-    /// Bytes of leaves that a device shows at a second place, and so did not store.
+    /// Bytes of kept leaves that a device mapped to a second address instead of storing them again.
     pub fn remapped_bytes(&self) -> u64 {
         self.of(Counter::RemappedBytes)
     }
-    /// Bytes of leaves that a file system cloned.
+    /// Bytes of kept leaves that a file system cloned.
     pub fn reflinked_bytes(&self) -> u64 {
         self.of(Counter::ReflinkedBytes)
     }
-    /// Bytes of leaves that stayed where they are on flash.
+    /// Bytes of kept leaves that stayed where they are on flash.
     pub fn linked_bytes(&self) -> u64 {
         self.of(Counter::LinkedBytes)
     }
-    /// Bytes that compaction, or collecting, emitted: written, bubbles among them, or shared. What the medium collected
-    /// is not among them.
+    /// Bytes of the output of compaction, or of the log store's collection: written (bubbles included) or shared. What
+    /// the medium itself copied to collect superblocks is not included.
     pub fn emitted_bytes(&self) -> u64 {
         let causes = (1..LEVELS).map(cause_of).chain([Cause::Gc, Cause::Bubble]);
         let all = causes.map(|cause| self.written_for(cause));
@@ -156,11 +156,11 @@ impl Lifetime {
     pub fn written_for(&self, cause: Cause) -> u64 {
         self.counters.get(&(CAUSES_FROM + cause as u8)).copied().unwrap_or(0)
     }
-    /// Bytes written in all.
+    /// Bytes written for all causes.
     pub fn written_bytes(&self) -> u64 {
         self.counters.range(CAUSES_FROM..).map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)
     }
-    /// Bytes written for each byte that users wrote; 0 before the first.
+    /// Bytes written per byte that users wrote; 0 if they wrote none.
     pub fn write_amplification(&self) -> f64 {
         match self.user_bytes() {
             0 => 0.0,
@@ -183,7 +183,7 @@ impl Lifetime {
         self.counters.is_empty()
     }
 
-    /// This, and what happened since.
+    /// These counters plus the events of `counts` and the ledger of the medium.
     pub(crate) fn with(&self, counts: &Counts, sharing: Sharing, media: &dyn Media) -> Lifetime {
         let (mut sum, ledger) = (self.clone(), media.ledger());
         let collected = media.placement().map_or(0, |placement| placement.collected_bytes);

@@ -1,4 +1,4 @@
-//! What every store does, whether its keys have an order or not.
+//! What both stores offer, the ordered one and the log store.
 
 use crate::batch::Batch;
 use crate::media::Media;
@@ -6,106 +6,109 @@ use crate::options::Durability;
 use std::sync::Arc;
 use vellum_base::{Kind, Result};
 
-/// A batch that is filled bit by bit is written when it has so many bytes.
+/// A batch that is filled step by step is written when it has this many bytes.
 const BATCH_BYTES: usize = 64 << 10;
-/// What a store adds to a key and a value, at most, about.
+/// Upper estimate of what a store adds to a key and its value.
 const FRAMING_BYTES: usize = 24;
 
-/// Sees a key and its value.
+/// A callback that is given a key and its value; an error ends the walk.
 pub type Show<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
 
-/// A map from keys to values on a medium: [`crate::Store`] and [`crate::log::Store`].
+/// A persistent map from keys to values: [`crate::Store`] and [`crate::log::Store`].
 pub trait Map: Send + Sync {
-    /// Applies a batch as a whole. When this returns it is visible, and survives what `durability` says; what was
-    /// written before it survives the same. After an error of the medium the store takes no more writes.
+    /// Applies a batch atomically. When this returns, the batch is visible, and it and everything written before it
+    /// survive what `durability` says. After an error of the medium other than [`Kind::NoSpace`] the store refuses all
+    /// writes until it is opened again.
     fn write(&self, batch: &Batch, durability: Durability) -> Result<()>;
 
-    /// The value of `key`, into memory that is used again and again. False if there is none; then `value` is anything.
+    /// Reads the value of `key` into `value`, whose memory is reused. False if the key is absent; the contents of
+    /// `value` are unspecified then.
     fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
-    /// Shows every key and its value as they are now: in the order of keys, where there is one.
+    /// Calls `show` for every key and its value: in key order in an ordered store, in no order in a log store.
     fn each(&self, show: Show<'_>) -> Result<()>;
 
-    /// Makes all that was written survive the loss of power.
+    /// Makes everything written so far survive loss of power.
     fn sync(&self) -> Result<()>;
 
-    /// Puts everything written so far into tables.
+    /// Writes everything in memory to tables.
     fn flush(&self) -> Result<()>;
 
-    /// Flushes, then rewrites tables until nothing that is hidden or deleted takes room.
+    /// Flushes, then rewrites tables until overwritten and deleted entries take no more room.
     fn compact(&self) -> Result<()>;
 
-    /// Makes a store on `into`, which must be empty, that holds what this one holds now. Tables are linked where both
-    /// are directories of one file system of the host, else copied. Readers and writers go on meanwhile. A checkpoint
-    /// that was cut short is no store.
+    /// Creates on `into`, which must be empty, a store that holds what this one holds now. Tables are hard-linked where
+    /// both are directories of one file system, else copied. Readers and writers go on meanwhile. A checkpoint that was
+    /// interrupted is not a store.
     fn checkpoint(&self, into: &Arc<dyn Media>) -> Result<()>;
 
-    /// Reads all there is, and says what is not in order. An error only if the medium fails. May run beside readers and
-    /// writers.
+    /// Reads and checks everything, and reports what is damaged in [`Verified::problems`]. An error only if the medium
+    /// fails. May run beside readers and writers.
     fn verify(&self) -> Result<Verified>;
 
-    /// Most bytes of a value here.
+    /// Largest value in bytes that this store takes.
     fn value_bytes_max(&self) -> usize;
 
-    /// Most bytes of a batch here ([`Batch::bytes`]).
+    /// Largest batch in bytes that this store takes ([`Batch::bytes`]).
     fn batch_bytes_max(&self) -> usize;
 
-    /// True once a batch that is filled bit by bit is large enough to be written.
+    /// True once a batch that is filled step by step is large enough to be written.
     fn is_filled(&self, batch: &Batch) -> bool {
         batch.bytes() + FRAMING_BYTES * batch.len() >= BATCH_BYTES.min(self.batch_bytes_max() / 2)
     }
 
-    /// Sets `key` to `value`; survives the process.
+    /// Sets `key` to `value` with [`Durability::Buffered`].
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let mut batch = Batch::new();
         batch.put(key, value)?;
         self.write(&batch, Durability::Buffered)
     }
 
-    /// Removes `key`, if it is there; survives the process.
+    /// Removes `key` if present, with [`Durability::Buffered`].
     fn delete(&self, key: &[u8]) -> Result<()> {
         let mut batch = Batch::new();
         batch.delete(key)?;
         self.write(&batch, Durability::Buffered)
     }
 
-    /// The value of `key`.
+    /// The value of `key`; `None` if it is absent.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 }
 
-/// What [`Map::verify`] saw.
+/// The result of [`Map::verify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Tables read.
     pub tables: usize,
-    /// Entries in those that are in order.
+    /// Entries in tables without damage.
     pub entries: u64,
     /// Bytes of all tables.
     pub bytes: u64,
     /// Logs read.
     pub logs: usize,
-    /// What is not in order, in words. Nothing if all is well.
+    /// A message for each piece of damage; empty if there is none.
     pub problems: Vec<String>,
-    /// Of a store that is opened read-only: where a log ends though records follow that were not synced, in words. That
-    /// is what a loss of power leaves, or damage; whoever opens the store to write gives them up, and `repair` takes
-    /// them before ([`crate::Options::strict_log`]).
+    /// For a store that is open read-only: messages about logs that end before records which were never synced. A power
+    /// loss leaves that, or damage. The next opening for writing discards these records; `repair`, if run first,
+    /// recovers them ([`crate::Options::strict_log`]).
     pub remarks: Vec<String>,
 }
 
 impl Verified {
     pub(crate) fn note(&mut self, result: Result<()>) -> Result<()> {
         match result {
-            // Of the process, which may open no more files: nothing is said of the store.
+            // The process is at its limit of open files: that is no damage of the store.
             Err(error) if error.kind() == Kind::NoSpace => return Err(error),
             other => self.problems.extend(other.err().map(|error| error.to_string())),
         }
         Ok(())
     }
 
-    /// Takes what is said of logs that have to end where nothing follows, if they are in order otherwise.
+    /// Notes, as a remark, the result of checking that nothing follows the end of a log, unless problems were found
+    /// already.
     pub(crate) fn note_strict(&mut self, logs: Result<()>) -> Result<()> {
         match logs {
             Err(error) if error.kind() != Kind::Corrupt => Err(error),

@@ -1,8 +1,8 @@
-//! Tables that nobody needs any more, and logs that only such tables pointed into, to be erased.
+//! Tables that are no longer needed, and logs that only such tables pointed into, until they are erased.
 //!
 //! Invariants
-//! 1. One task erases at a time, and whoever finds no room waits for what another is about to win back.
-//! 2. What could not be erased stays to be erased.
+//! 1. One task erases at a time; a task that finds no room waits for what another one is about to free.
+//! 2. What could not be erased remains listed.
 //! 3. A log is removed before the last table that pointed into it is erased.
 
 use crate::journal::Area;
@@ -17,23 +17,23 @@ use vellum_base::{Kind, Result};
 pub(crate) struct Obsolete {
     tables: Mutex<Vec<u64>>,
     logs: Mutex<Vec<u64>>,
-    /// Who has it erases.
+    /// Held while erasing.
     turn: Mutex<()>,
-    /// How often that was done.
+    /// Number of times that was done.
     rounds: AtomicU64,
-    /// Tables that were said to be replaced and are not erased yet.
+    /// Tables that were replaced and are not erased yet, even if still in use.
     retired: Mutex<BTreeSet<u64>>,
 }
 
 impl Obsolete {
-    /// Removes and erases what is there, once nobody else is at it.
+    /// Removes and erases everything listed, once no other task is doing so.
     pub(crate) fn erase(&self, media: &dyn Media) -> Result<()> {
         self.erase_all(|log| media.remove_area(Area::log(log)), |table| media.erase_table(table))
     }
 
     fn erase_all(&self, remove: impl Fn(u64) -> Result<()>, erase: impl Fn(u64) -> Result<()>) -> Result<()> {
         let _erasing = self.turn.lock();
-        // The tables first: what the last of them pointed into was added before it.
+        // Take tables before logs: the log of a listed table was listed before it.
         let mut tables = std::mem::take(&mut *self.tables.lock());
         let mut logs = std::mem::take(&mut *self.logs.lock());
         let removed = empty(&mut logs, remove);
@@ -50,8 +50,8 @@ impl Obsolete {
         erased
     }
 
-    /// Does what takes room; once more if there was none, and something waits to be erased: whoever reads from tables
-    /// that were replaced may be the last to let go of them when no task has work to do.
+    /// Runs `act`, which needs room; if there is none, erases what is listed and runs it once more. Needed because a
+    /// reader may be the last to release a replaced table, at a time when no background task has work to do.
     pub(crate) fn with_room<T>(&self, media: &dyn Media, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         let rounds = self.rounds.load(Relaxed);
         match act() {
@@ -72,25 +72,26 @@ impl Obsolete {
         turn.is_some() && self.tables.lock().is_empty() && self.logs.lock().is_empty()
     }
 
-    /// True if somebody reads from a table that was replaced, where all others are erased.
+    /// True if replaced tables are not erased yet: somebody still reads from them, unless they are only waiting to be
+    /// erased.
     pub(crate) fn is_any_held(&self) -> bool {
         !self.retired.lock().is_empty()
     }
 
-    /// Tables that were replaced, and are not erased yet.
+    /// The numbers of replaced tables that are not erased yet.
     pub(crate) fn retired(&self) -> Vec<u64> {
         self.retired.lock().iter().copied().collect()
     }
 
-    /// A table was replaced.
+    /// Notes that a table was replaced. It may still be in use.
     pub(crate) fn retire(&self, table: u64) {
         self.retired.lock().insert(table);
     }
-    /// A table that was replaced has no holder any more. The logs that it pointed into were added before it.
+    /// Lists a replaced table that nobody holds any more for erasing. Logs that it pointed into were listed before it.
     pub(crate) fn add_table(&self, table: u64) {
         self.tables.lock().push(table);
     }
-    /// The same of a log.
+    /// The same for a log.
     pub(crate) fn add_log(&self, log: u64) {
         self.logs.lock().push(log);
     }

@@ -4,91 +4,100 @@ use crate::freewrite::Caps;
 use crate::journal::LEVELS;
 use vellum_base::{Error, Nanos, Result};
 
-/// Most bytes of a value, wherever the store is. Less where tables or logs are shorter: 8 MiB in a directory, an eighth
-/// of [`crate::DirectoryOptions::table_bytes`]. A write that has more is refused, and told how much it may have.
+/// Upper limit in bytes of a value, on any medium. The limit of a store ([`crate::Map::value_bytes_max`]) is lower
+/// where tables or logs are short: at most an eighth of a table, which is 8 MiB in a directory with the default
+/// [`crate::DirectoryOptions::table_bytes`]. A write that exceeds it fails with an error that states the limit.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
 /// How a store is opened. The defaults suit a directory on a machine with a few GiB to spare.
 ///
-/// Memory, at most: `memtable_bytes` × (1 + `memtables_max`), a fourth more for filters and what indexes hold in
-/// reserve; `cache_bytes`; for each compaction task twice `compaction_bytes`, and 2 MiB for what it writes; about a
-/// ten-thousandth of the tables for their roots. On top of that come up to 1 + `memtables_max` memtables for each
-/// iterator that is held while as many are written, what threads have in their hands (a batch, a value or two for each
-/// table that a scan reads from), a leaf of keys for each run of a table where keys are long, and what an allocator
-/// keeps for later: glibc's keeps some for each thread, which is most where files are not mapped
-/// (`MALLOC_ARENA_MAX=1` ends that).
+/// Memory, at most: `memtable_bytes` × (1 + `memtables_max`), plus a quarter for filters and spare capacity of indexes;
+/// `cache_bytes`; for each compaction task twice `compaction_bytes`, and 2 MiB of output buffers; about a
+/// ten-thousandth of the bytes of all tables, for their roots. In addition: up to 1 + `memtables_max` memtables for
+/// each iterator that is held while as many are written; buffers of calls in progress (a batch; a value or two for each
+/// table that a scan reads from); a leaf of keys for each run of a table, where keys are long; and what the allocator
+/// does not return to the system. That of glibc caches memory for each thread, most of all where files are not mapped;
+/// `MALLOC_ARENA_MAX=1` prevents that.
 ///
-/// Files, in a directory: one for each table, which is as good as one for each 64 MiB, for each log, and ten more are
-/// open. A process that may not open so many is refused with [`vellum_base::Kind::NoSpace`], and goes on when it may.
+/// Open files, in a directory: one for each table (about one per 64 MiB of data), one for each log, and ten more. When
+/// the process reaches its limit of open files, operations fail with [`vellum_base::Kind::NoSpace`]; they succeed again
+/// once it may open more.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Make the store if there is none.
     pub create_if_missing: bool,
-    /// Write nothing to the medium, whatever is found; what would write is refused.
+    /// Never write to the medium, not even to recover. Operations that would write return an error.
     pub read_only: bool,
-    /// Refuse a log that is damaged in its middle: in which a record does not check out, and others follow. Where a
-    /// mark or a closing says that it was durable, that is an error anyway. Else it may be what a loss of power leaves
-    /// of writes that were not synced, or damage: without this the store goes on with what is before, as at a torn
-    /// tail; with it nothing is changed, and `repair` finds what follows.
+    /// Refuse to open a store whose log is damaged in the middle: a record fails its check, and valid records follow
+    /// it. Where a sync mark or a clean close proves that the record was durable, that is an error with or without this
+    /// option. Otherwise it may be damage, or what a power loss leaves of writes that were not synced. Without this
+    /// option the log then ends before that record, as at a torn tail; with it, opening fails and changes nothing, and
+    /// `repair` can still recover what follows.
     pub strict_log: bool,
-    /// Bytes of a memtable before it becomes a table. Less, where the log or a table holds less, or room is short.
+    /// Size in bytes at which a memtable is flushed to a table. Smaller where a log or a table cannot hold as much, or
+    /// where the medium is nearly full.
     pub memtable_bytes: usize,
-    /// Memtables that may wait to become tables. Writes wait when there are so many; at least one.
+    /// Most full memtables that wait to be flushed, at least one. A write that would add another one blocks.
     pub memtables_max: usize,
-    /// How leaves are compressed, level by level. Levels 0 and 1 do not last, but are written as often as others:
-    /// without compression there, a fill is up to a third faster and writes a quarter more (docs/decisions/0019).
+    /// How leaves are compressed, by level. Data does not stay in levels 0 and 1 for long, but is written there as
+    /// often as to others: without compression on these two, a fill is up to a third faster and writes a quarter more
+    /// (docs/decisions/0019).
     pub compression: [Compression; LEVELS],
-    /// Bytes of leaves, branches and values in logs kept in memory.
+    /// Capacity in bytes of the cache for leaves, branches, and values read from logs.
     pub cache_bytes: usize,
-    /// Map files into memory where a store has any. Tables, and logs that they point into: values in logs, and leaves
-    /// that are not compressed, are then read where the kernel has them and not cached, and leaves are checked once in
-    /// ten seconds. And the end of the open log: most writes that are not synced are then no system call. What a device
-    /// cannot read is an error all the same: the store takes over SIGBUS, which no thread that reads may have blocked,
-    /// and passes on what is not its own. How much memory tables take is the kernel's to say. Without, each leaf that
-    /// is not in the cache is read by a call and checked.
+    /// Memory-map the files of a store that has files. Uncompressed leaves, and values in logs, are then read from the
+    /// kernel's page cache and not cached a second time; a leaf is verified once in ten seconds, not at each read; and
+    /// most writes that are not synced take no system call. How much memory tables occupy is up to the
+    /// kernel. A read error of the device is still returned as an error: the store installs a SIGBUS handler, which
+    /// passes on signals that are not its own; threads that read must not block SIGBUS. Without this option, each leaf
+    /// that is not in the cache is read by a system call and verified.
     pub map_files: bool,
-    /// Bits of filter a key, 64 at most. 10 lets one in a hundred through, 16 one in a thousand.
+    /// Filter bits per key, at most 64. With 10 the rate of false positives is about one in a hundred, with 16 one in a
+    /// thousand.
     pub filter_bits_per_key: u32,
-    /// Tasks that compact, besides the one that flushes; at least one.
+    /// Compaction tasks, at least one; one more task flushes.
     pub compaction_tasks: usize,
-    /// Bytes that a compaction task reads at a time, of all its inputs together; 64 KiB an input at least and 2 MiB at
-    /// most, twice (the next is read ahead). 0 for as many as a memtable has.
+    /// Read buffers of a compaction task in bytes, shared evenly by its inputs. Each input has two, one of them being
+    /// read ahead, of 64 KiB to 2 MiB. 0 for the size of a memtable.
     pub compaction_bytes: usize,
-    /// Tables in level 0 that start a compaction. Fewer do where reads cross them so often that a merge pays, and where
-    /// room is short. The more, the less is written, and the more sources a scan has.
+    /// Number of tables in level 0 that starts a compaction. Fewer start one when reads have cost as much as it would,
+    /// and where the medium is nearly full. A larger number writes less, and makes scans merge more tables.
     pub level0_compact: usize,
-    /// Tables in level 0 from which on writes are slowed down, more with each.
+    /// Number of tables in level 0 from which writes are slowed down, more with each further table.
     pub level0_slow: usize,
-    /// Tables in level 0 at which writes wait.
+    /// Number of tables in level 0 at which writes block.
     pub level0_stop: usize,
-    /// Bytes of level 1; each level below has `level_factor` times as many. 0 for sixteen memtables, or fewer where
-    /// room is short.
+    /// Target size of level 1 in bytes; each deeper level may have `level_factor` times as many. 0 for sixteen
+    /// memtables, fewer where the medium is nearly full.
     pub level1_bytes: u64,
-    /// Where logs are files beside tables, flushes leave values in them, and tables of level 0 point there
-    /// (docs/decisions/0026): each is written once less. Logs stay as long as tables of level 0 that need them.
+    /// Where logs are files, flushes leave values in the log, and tables of level 0 store pointers to them
+    /// (docs/decisions/0026); this saves one write of each value. A log is kept as long as a table of level 0 points
+    /// into it.
     pub level0_in_log: bool,
-    /// How many times larger than the level above a level is.
+    /// Ratio of the target sizes of a level and the one above it.
     pub level_factor: u64,
-    /// While few requests are writes, write compactions below level 1 to half the channels at a time (FlashKV, section
-    /// 3.3).
+    /// While few requests are writes, let compactions into levels below 1 write to half of the channels at a time
+    /// (FlashKV, section 3.3).
     pub adaptive_parallelism: bool,
-    /// What compaction does to the cache.
+    /// How compaction uses the cache.
     pub cache_policy: CachePolicy,
-    /// What compaction does with leaves that it need not change.
+    /// What compaction does with leaves that it does not have to change.
     pub reuse: Reuse,
-    /// How much padding it may leave for that.
+    /// How much padding it may write for that.
     pub caps: Caps,
-    /// Leaves of new tables are whole units of so many bytes, a power of two up to 64 KiB: the block of a file system
-    /// that clones, or has a device below that deduplicates, where that is more than the 4 KiB of `None` (64 bytes on
-    /// flash that relinks). What is in smaller units is written anew by the merges it comes to. At most a sixteenth of
-    /// a table: an error where they are never so large, and less is taken where they are not for want of room.
+    /// Unit in bytes: leaves of new tables begin and end at multiples of it. A power of two, at most 64 KiB and a
+    /// sixteenth of a table; `None` is 4 KiB, or 64 bytes on flash that relinks. Set it to the block size of a file
+    /// system that clones, or of a device below that deduplicates, if that is larger. Merges rewrite leaves of smaller
+    /// units. It is an error if tables of this medium are never large enough for the unit; where they are too small
+    /// only for want of room, a smaller unit is used.
     pub unit_bytes: Option<u64>,
-    /// Fewer unmodified bytes in a row are not shared but written anew: more of it favours time, where sharing is a
-    /// transaction of the file system, less favours wear. `None` for what suits the medium: 32 KiB with reflinks, or 0.
+    /// Shorter runs of unmodified bytes are rewritten, not shared. A larger value saves time where each sharing is a
+    /// transaction of the file system; a smaller one saves wear. `None` for the default of the medium: 32 KiB with
+    /// reflinks, else 0.
     pub island_bytes_min: Option<u64>,
-    /// Whose rules say what is compacted, and when.
+    /// Which rules decide what is compacted, and when.
     pub rules: Rules,
-    /// What work costs the processor in virtual time.
+    /// Modelled processor time of work, in virtual time.
     pub cpu: CpuModel,
 }
 
@@ -98,27 +107,28 @@ pub enum Compression {
     /// Not at all.
     #[default]
     None,
-    /// Quick.
+    /// Fast, moderate ratio.
     Lz4,
-    /// Small; by level of effort, 1 to 22, 0 for zstd's own choice.
+    /// Slower, higher ratio. The level, 1 to 22; 0 is zstd's default.
     Zstd(i32),
 }
 
-/// What compaction does with leaves that it need not change (docs/decisions/0021).
+/// What compaction does with leaves that it does not have to change (docs/decisions/0021).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reuse {
-    /// Writes them anew, packed with their neighbours.
+    /// Rewrites them, packed together with their neighbours.
     #[default]
     Off,
-    /// Keeps them as they are, so that a device that deduplicates recognises them. Where a bubble would pass the
-    /// caps, the whole island is written anew (Freewrite, section 2). [`Reuse::Off`] where tables are superblocks of
-    /// flash or zones: there is no such device below.
+    /// Writes them byte for byte and aligned as before, so that a deduplicating device below recognises them. Where a
+    /// bubble would exceed the caps, the whole island is rewritten (Freewrite, section 2). Acts as [`Reuse::Off`] where
+    /// tables are superblocks of flash or zones: there no such device is below.
     Bubbles,
-    /// Keeps them as they are, and tells the medium where they are stored, which may have them in two tables without
-    /// writing them. Where a bubble would pass the caps, one leaf more is written anew.
+    /// Keeps them and tells the medium where they are stored already; it can then share the bytes between two tables
+    /// instead of writing them. Where a bubble would exceed the caps, only one leaf more is rewritten, and the rest of
+    /// the island judged again.
     Relink,
-    /// [`Reuse::Relink`] where the medium can share bytes, else [`Reuse::Off`]. A foreign device that deduplicates does
-    /// not tell: say [`Reuse::Bubbles`] for it.
+    /// [`Reuse::Relink`] where the medium can share bytes, else [`Reuse::Off`]. A device of another make that
+    /// deduplicates cannot be detected: choose [`Reuse::Bubbles`] for it.
     Auto,
 }
 
@@ -134,49 +144,50 @@ impl Reuse {
     }
 }
 
-/// What compaction does to the cache.
+/// How compaction uses the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CachePolicy {
-    /// It reads past the cache, in batches of 2 MiB and one batch ahead; leaves of tables that it replaced leave at
-    /// once (FlashKV, section 3.4).
+    /// It bypasses the cache and reads batches of up to 2 MiB, one batch ahead; leaves of tables that it replaced are
+    /// evicted at once (FlashKV, section 3.4).
     #[default]
     CompactionAware,
-    /// It reads through the cache, as if it were a client, with the read-ahead of a kernel. For comparison.
+    /// It reads through the cache like a client, with the read-ahead that a kernel would do. For comparison.
     Lru,
 }
 
-/// Whose rules say what is compacted, and when.
+/// Which rules decide what is compacted, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rules {
-    /// What overlaps least; in parts, by all idle tasks; flushes beside it; writers are slowed down smoothly.
+    /// Picks the table that overlaps least with the next level; splits a merge among idle tasks; flushes concurrently;
+    /// slows writers down gradually.
     #[default]
     Vellum,
-    /// Those of LevelDB 1.14, which FlashKV is built on: tables in turn, tables in which gets look in vain, flushes by
-    /// a task that compacts, writers slowed down by a millisecond each. For comparison.
+    /// Those of LevelDB 1.14, on which FlashKV is built: picks tables round-robin, or a table that gets often searched
+    /// in vain; the task that compacts also flushes; each write is slowed down by a millisecond. For comparison.
     LevelDb,
 }
 
-/// Time that the modelled host's processor takes in virtual time. Zero in production.
+/// Processor time of the modelled host, charged in virtual time. Zero in production.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuModel {
     /// A get.
     pub get: Nanos,
     /// A batch written.
     pub put: Nanos,
-    /// An entry that is flushed or merged.
+    /// An entry flushed or merged.
     pub merge: Nanos,
-    /// A KiB of entries that are flushed or merged.
+    /// A KiB of entries flushed or merged.
     pub merge_kib: Nanos,
 }
 
-/// Beyond these, an option is a slip of the pen, for which nobody has the memory.
+/// Larger values are taken for typing errors: they would need more memory than any machine has.
 const CACHE_BYTES_MAX: usize = 1 << 44;
 const FILTER_BITS_MAX: u32 = 64;
 const TASKS_MAX: usize = 1024;
 const ZSTD_MAX: i32 = 22;
 
 impl Options {
-    /// An error if one of them cannot be meant.
+    /// An error if an option is beyond its limit.
     pub(crate) fn check(&self) -> Result<()> {
         let zstd = self.compression.iter().filter_map(|how| match how {
             Compression::Zstd(effort) => Some(*effort),
@@ -229,14 +240,14 @@ impl Default for Options {
     }
 }
 
-/// What an acknowledged write survives.
+/// What a write survives once it has returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing yet: it may wait in the process until there is more to write. Lost if the process dies.
+    /// Nothing: it may be buffered in the process. Lost if the process dies.
     None,
-    /// The end of the process. Lost if the power goes.
+    /// The end of the process, however it ends. Lost if the power fails.
     #[default]
     Buffered,
-    /// The loss of power.
+    /// Loss of power.
     Sync,
 }

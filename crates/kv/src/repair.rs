@@ -1,5 +1,5 @@
-//! What repairs of both engines have in common: which manifest they begin with, how a new one comes in force, and what
-//! they tell.
+//! What the repairs of both engines share: which manifest they start from, how a new one is put in force, and their
+//! report.
 //!
 //! Nothing is erased before a manifest that does not need it is durable.
 
@@ -10,34 +10,33 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
 
-/// What [`crate::repair()`] or [`crate::log::repair()`] did, and what it lost. Segments of a log store are its tables,
-/// their records entries.
+/// Report of [`crate::repair()`] or [`crate::log::repair()`]: what was done, and what is lost. For a log store, tables
+/// are its segments, and entries their records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
-    /// Tables that were in order and stay.
+    /// Tables without damage, which are kept.
     pub tables_kept: usize,
-    /// Tables that were damaged, or that no manifest vouched for, and are written anew.
+    /// Tables that were damaged, or not named by a manifest, and were rewritten.
     pub tables_rewritten: usize,
-    /// Of these, those of which all could be read, but not all is what was written there: some of it is of another
-    /// store, or of another time.
+    /// Of these, tables that could be read completely but held content of another store or of another time.
     pub tables_doubtful: usize,
     /// Tables of which nothing could be read.
     pub tables_lost: usize,
-    /// Entries that are known to be lost, as far as they could be counted: those of damaged tables, and those of
-    /// damaged logs where something that is newer was found.
+    /// Entries known to be lost, as far as they can be counted: in damaged tables, and in gaps of damaged logs that
+    /// newer batches follow.
     pub entries_lost: u64,
-    /// Logs that were damaged: what they held last may be lost without being counted.
+    /// Damaged logs: entries at their ends may be lost without being counted.
     pub logs_damaged: usize,
-    /// Batches that were taken from damaged logs.
+    /// Batches recovered from damaged logs.
     pub batches: u64,
-    /// No manifest said which tables count: what was deleted may be back, and what was merged away.
+    /// True if no manifest could be read: entries that were deleted or overwritten may have come back.
     pub untold: bool,
-    /// What was found, in words; nothing if there was nothing to repair, and then nothing was written.
+    /// Messages about everything that was found. Empty if there was nothing to repair; nothing was written then.
     pub problems: Vec<String>,
 }
 
-/// An error at once if something is not damaged, but cannot be read now, or is of a format that this program does not
-/// know.
+/// Separates damage from other failures: the outer error is one that is not [`Kind::Corrupt`], such as a read error or
+/// an unknown format.
 pub(crate) fn known<T>(read: Result<T>) -> Result<Result<T>> {
     match read {
         Err(error) if error.kind() != Kind::Corrupt => Err(error),
@@ -45,10 +44,10 @@ pub(crate) fn known<T>(read: Result<T>) -> Result<Result<T>> {
     }
 }
 
-/// CURRENT, or what is wrong with it; and the number of the manifest in force. If CURRENT does not say, it is the
-/// newest of those that can be `read`: one that was being written when its repair was cut short is none. If there are
-/// none of these, the newest. Where CURRENT names one that cannot be read, and a newer one can, CURRENT is from before
-/// that: a manifest begins with all that the one before it said.
+/// CURRENT, or what is wrong with it, and the number of the manifest in force. If CURRENT is damaged, that is the
+/// newest manifest that can be `read` (which excludes one left incomplete by an interrupted repair), or else the newest
+/// of all. If CURRENT names one that cannot be read, and a newer one can, CURRENT is taken to be out of date: every
+/// manifest begins with everything that the one before it said.
 pub(crate) fn manifest_in_force(
     media: &dyn Media,
     areas: &[Area],
@@ -93,8 +92,8 @@ fn manifests(areas: &[Area]) -> impl Iterator<Item = Area> {
     areas.iter().copied().filter(|area| area.kind == AreaKind::Manifest)
 }
 
-/// Tables that were replaced for good: those that are known to be `gone`, and all that a table was made of, of which
-/// any is not there. Nothing of that is erased before a manifest is durable that names the table instead.
+/// Tables that were replaced for good: those known to be `gone`, and all sources of a table if any one of its sources
+/// is absent: sources are erased only after a manifest that names the new table is durable.
 pub(crate) fn replaced_for_good(
     gone: BTreeSet<u64>,
     made_of: &[&[u64]],
@@ -114,18 +113,18 @@ pub(crate) fn replaced_for_good(
     }
 }
 
-/// What a manifest counts on.
+/// What a manifest relies on.
 pub(crate) struct Named {
     pub tables: BTreeSet<u64>,
-    /// Of these, those that have values in logs that are gone: a table and its logs go in any order.
+    /// Of these, tables with values in logs that are gone: a table and its logs may be removed in any order.
     pub spoiled: BTreeSet<u64>,
-    /// A log that counts is gone.
+    /// A log that has to be replayed is gone.
     pub lacks_log: bool,
-    /// What was made after its last edit has this number, or a higher one.
+    /// Everything created after its last edit has this number or a higher one.
     pub next_number: u64,
 }
 
-/// What is not there.
+/// What a manifest names but is absent.
 pub(crate) struct Gone<'a> {
     named: &'a Named,
     there: &'a BTreeSet<u64>,

@@ -1,17 +1,17 @@
-//! What the writers and the background tasks of an engine share: a state behind a lock, two conditions, and the health
+//! What writers and background tasks of an engine share: a state under a lock, two condition variables, and the health
 //! of the store.
 //!
 //! States of [`Health`]
-//! - *well*: background work is done as it comes.
-//! - *resting*: the medium had no room for it, and nothing was changed. It rests until room was won, or until a writer
-//!   asks for another try; then the store is well.
-//! - *failed*: something else went wrong while the medium was changed, so it is unclear what is on it. A store that was
-//!   closed, or is only read, has failed, too. It stays so until it is opened again.
+//! - *well*: background work is done as it arises.
+//! - *resting*: there was no room for background work, and nothing was changed. It is suspended until room is freed or
+//!   a writer asks for another try; then the store is well again.
+//! - *failed*: a change to the medium failed for another reason, so it is unclear what is on it. No more writes are
+//!   taken until the store is opened again. A store that was closed, or opened read-only, is in this state, too.
 //!
 //! Invariants
-//! 1. The first failure is the one that everybody is told.
-//! 2. Whoever changes the health holds the lock and then wakes all who wait, and whoever waits holds it from a look at
-//!    the health to the wait: nobody sleeps through a change.
+//! 1. The first failure is the one that is reported to everybody.
+//! 2. No wake-up is lost: the health is changed with the lock held, and all waiters are woken after that; a waiter
+//!    holds the lock from checking the health until it waits.
 //! 3. No task begins work on a store that rests, has failed or is being closed.
 
 use crate::journal::GroupSync;
@@ -24,9 +24,9 @@ use vellum_base::{Error, Kind, Result, Task};
 pub(crate) enum Health {
     #[default]
     Well,
-    /// What there was no room for.
+    /// The work that there was no room for.
     Resting(String),
-    /// What happened.
+    /// The cause.
     Failed(Kind, String),
 }
 
@@ -51,11 +51,11 @@ impl Health {
         }
     }
 
-    /// What whoever writes is told.
+    /// The error that writes return in a failed store.
     fn failure(&self) -> Error {
         match self {
             Health::Failed(kind @ (Kind::PowerLost | Kind::Invalid), what) => Error::new(*kind, what.clone()),
-            // What is damaged is so after the next opening, too.
+            // Opening the store again does not help against damage.
             Health::Failed(Kind::Corrupt, what) => {
                 Error::corrupt(format!("the store takes no more writes since: {what}"))
             }
@@ -78,7 +78,7 @@ pub(crate) struct Shared<S> {
     tasks: Mutex<Vec<Task>>,
     is_stopping: AtomicBool,
     has_failed: AtomicBool,
-    /// Who waits for the log to be safe, which fails with the store.
+    /// Group sync of the log; its waiters are released when the store fails.
     pub sync: GroupSync,
 }
 
@@ -99,12 +99,12 @@ impl<S: AsMut<Health>> Shared<S> {
         self.state.lock()
     }
 
-    /// Keeps tasks until [`Shared::end`].
+    /// Stores the background tasks, to be joined by [`Shared::end`].
     pub(crate) fn begin(&self, tasks: Vec<Task>) {
         *self.tasks.lock() = tasks;
     }
 
-    /// Tells the tasks to end and waits until they have. False if there are none.
+    /// Stops the tasks and joins them. False if there are none.
     pub(crate) fn end(&self) -> bool {
         let tasks = std::mem::take(&mut *self.tasks.lock());
         let had_tasks = !tasks.is_empty();
@@ -121,17 +121,17 @@ impl<S: AsMut<Health>> Shared<S> {
         self.is_stopping.load(Relaxed)
     }
 
-    /// There is work, perhaps.
+    /// Wakes background tasks: there may be work.
     pub(crate) fn wake_tasks(&self) {
         self.work.notify_all();
     }
 
-    /// A task that was woken found nothing to do: whoever waits for it is to look again.
+    /// A task that was woken found nothing to do: those who wait for it must check again.
     pub(crate) fn found_nothing(&self) {
         self.progress.notify_all();
     }
 
-    /// Something has changed, for tasks and for whoever waits for them.
+    /// Wakes tasks and those who wait for them.
     pub(crate) fn wake_all(&self) {
         self.work.notify_all();
         self.progress.notify_all();
@@ -142,7 +142,7 @@ impl<S: AsMut<Health>> Shared<S> {
         self.progress.wait(state);
     }
 
-    /// Waits, in a task, until there is what `take` looks for. `None` when the task is to end.
+    /// Waits, in a background task, until `take` returns work. `None` when the task is to end.
     pub(crate) fn next_work<T>(&self, mut take: impl FnMut(&mut S) -> Option<T>) -> Option<T> {
         let mut state = self.state.lock();
         loop {
@@ -157,7 +157,8 @@ impl<S: AsMut<Health>> Shared<S> {
         }
     }
 
-    /// Waits for background tasks until `is_done`; true if that took any time. An error if they cannot bring it about.
+    /// Waits for background tasks until `is_done`; true if it had to wait. An error if they are resting or the store
+    /// has failed.
     pub(crate) fn wait_until(&self, is_done: impl Fn(&S) -> bool) -> Result<bool> {
         let (mut state, mut has_waited) = (self.state.lock(), false);
         while !is_done(&state) && !state.as_mut().has_failed() {
@@ -172,8 +173,8 @@ impl<S: AsMut<Health>> Shared<S> {
         self.check_writable().map(|()| has_waited)
     }
 
-    /// An error if the store takes no more writes. Whoever makes an edit durable asks with the manifest's lock held:
-    /// what was under way when a durability call failed may count on what that lost.
+    /// An error if the store takes no more writes. Must be checked with the manifest's lock held before an edit is
+    /// appended: work that was running when a durability call failed may build on what that lost.
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.has_failed.load(Relaxed) {
             false => Ok(()),
@@ -181,7 +182,7 @@ impl<S: AsMut<Health>> Shared<S> {
         }
     }
 
-    /// Takes no more writes, because of `error`, which is returned.
+    /// Fails the store because of `error`, which is returned.
     pub(crate) fn poison(&self, error: Error) -> Error {
         let mut state = self.state.lock();
         let health = state.as_mut();
@@ -195,8 +196,8 @@ impl<S: AsMut<Health>> Shared<S> {
         error
     }
 
-    /// What follows from an error of something that changes the medium. If it had no room, nothing was changed, and
-    /// whoever asked may try again; after anything else it is unclear what was, and no more is written.
+    /// Handles an error of a change to the medium. If there was no room, nothing was changed and the caller may try
+    /// again; after any other error the store fails.
     pub(crate) fn refused_or_poisoned(&self, error: Error) -> Error {
         match error.kind() {
             Kind::NoSpace => error,
@@ -204,7 +205,7 @@ impl<S: AsMut<Health>> Shared<S> {
         }
     }
 
-    /// The same, of background work, which is called so.
+    /// The same for background work called `work`, which rests if there was no room.
     pub(crate) fn rests_or_poisoned(&self, error: Error, work: &str) {
         match error.kind() {
             Kind::NoSpace => {
@@ -220,7 +221,7 @@ impl<S: AsMut<Health>> Shared<S> {
         self.progress.notify_all();
     }
 
-    /// Lets background work try once more whether there is room.
+    /// Ends resting, so that background work tries again.
     pub(crate) fn try_again(&self, state: &mut S) {
         let health = state.as_mut();
         if health.is_resting() {

@@ -1,31 +1,31 @@
-//! What is asked for, and what the medium makes of it.
+//! Turns the options about reuse into what the medium can do.
 //!
-//! It is looked up when a store is opened. A medium may say later that it cannot after all; then nothing is left empty
-//! for it any more until the store is opened again.
+//! This is settled when a store is opened. If the medium refuses sharing for good later, no more bubbles are written
+//! until the store is opened again.
 
 use super::Caps;
 use crate::media::{Media, MediaShape, Sharing};
 use crate::options::Reuse;
 use vellum_base::{Error, Kind, Result};
 
-/// Larger units would be larger than what anything below has in one piece.
+/// No file system or device below shares larger blocks.
 pub(crate) const UNIT_BYTES_MAX: u64 = 64 << 10;
-/// A table or segment has at least so many: of a table a leaf, its filter, index, root and foot are some, of a segment
-/// a bubble is nearly one, and most is to be what users wrote.
+/// Fewest units of a table or segment. A leaf, its filter, index, root and foot take at least one each, a bubble of a
+/// segment up to one, and most units should hold users' data.
 const UNITS_MIN: u64 = 16;
 
-/// What an engine writes in one go, as far as it says which units there may be.
+/// Sizes of an engine's tables or segments, which bound its units.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
     /// Bytes of its smallest unit.
     pub unit_bytes_min: u64,
-    /// Most bytes of a table, or of a segment, as they are asked for.
+    /// Most bytes of a table or segment, according to the options.
     pub asked_bytes: u64,
-    /// The same with the room that there is.
+    /// The same, bounded by the size of the medium.
     pub bytes: u64,
 }
 
-/// What the options of an engine say.
+/// The options of an engine about reuse.
 pub(crate) struct Asked {
     pub reuse: Reuse,
     pub caps: Caps,
@@ -34,7 +34,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// What is done where the medium can share bytes in its way, which is looked up only if that is wanted.
+    /// The options in force on this medium, and how it shares bytes. It is asked for that only if relinking is wanted.
     pub(crate) fn settle(
         self,
         media: &dyn Media,
@@ -45,14 +45,14 @@ impl Asked {
         let unit_bytes = extent.units(self.unit_bytes)?;
         let asks = matches!(self.reuse, Reuse::Relink | Reuse::Auto) && !read_only;
         let sharing = match if asks { media.sharing(unit_bytes) } else { Ok(Sharing::None) } {
-            // There is no room to try it out: what only may be done is not.
+            // There is no room to try sharing out: `Auto` does without it.
             Err(e) if self.reuse == Reuse::Auto && e.kind() == Kind::NoSpace => Sharing::None,
             found => found?,
         };
         let reuse = match (self.reuse, sharing) {
             (Reuse::Auto, Sharing::None) => Reuse::Off,
             (Reuse::Auto, _) => Reuse::Relink,
-            // Bubbles would be for nobody, and tables half full of them leave no room for merges.
+            // No device below profits from bubbles, and tables half full of them would leave no room for merges.
             (_, Sharing::None) if nobody_is_below(media) => Reuse::Off,
             (said, _) => said,
         };
@@ -64,14 +64,13 @@ impl Asked {
 }
 
 impl Extent {
-    /// Of tables that are as large as the medium has them.
+    /// For tables of the medium's full size.
     pub(crate) fn of(shape: &MediaShape) -> Extent {
         let bytes = shape.table_bytes;
         Extent { unit_bytes_min: shape.unit_bytes, asked_bytes: bytes, bytes }
     }
 
-    /// Bytes of the units that something kept is made of: the smallest, or larger ones as they are asked for; less than
-    /// these where there is little room.
+    /// Bytes of a unit: the smallest by default, else as asked for, or fewer if the medium is too small for that.
     fn units(self, asked: Option<u64>) -> Result<u64> {
         let least = self.unit_bytes_min;
         let most = |bytes: u64| 1 << (bytes / UNITS_MIN).clamp(least, UNIT_BYTES_MAX).ilog2();
@@ -89,7 +88,7 @@ impl Extent {
     }
 }
 
-/// What is done now: nothing of what a medium has refused for good.
+/// The mode in force now: [`Reuse::Off`] once the medium has refused sharing for good.
 pub(crate) fn in_force(reuse: Reuse, media: &dyn Media) -> Reuse {
     match reuse {
         Reuse::Relink if media.sharing_refused() => Reuse::Off,
@@ -97,10 +96,10 @@ pub(crate) fn in_force(reuse: Reuse, media: &dyn Media) -> Reuse {
     }
 }
 
-/// An error where [`Reuse::Relink`] is asked for and nothing can be shared in units of so many bytes
-/// ([`crate::Options::unit_bytes`]), or [`Reuse::Bubbles`] where no device is below that may deduplicate. A store
-/// pads files for either anyway, and flash of its own for neither: whoever wants it refused asks this before anything
-/// is made.
+/// An error if `reuse` cannot work on this medium: [`Reuse::Relink`] where nothing can be shared in units of
+/// `unit_bytes` ([`crate::Options::unit_bytes`]), or [`Reuse::Bubbles`] where no device below might deduplicate.
+/// Opening a store does not fail for that reason: on files it writes bubbles all the same, on flash of its own it falls
+/// back to [`Reuse::Off`]. Call this before a store is created, to refuse instead.
 pub fn check_sharing(media: &dyn Media, reuse: Reuse, unit_bytes: Option<u64>) -> Result<()> {
     let unit_bytes = Extent::of(&media.shape()).units(unit_bytes)?;
     let what = match reuse {
@@ -116,7 +115,7 @@ pub fn check_sharing(media: &dyn Media, reuse: Reuse, unit_bytes: Option<u64>) -
     Err(Error::new(Kind::Unsupported, what))
 }
 
-/// True if tables are superblocks of flash that the store has for itself: no device is below that might deduplicate.
+/// True if tables are superblocks or zones that the store has for itself, so no device below might deduplicate.
 fn nobody_is_below(media: &dyn Media) -> bool {
     media.shape().whole_tables
 }

@@ -1,28 +1,29 @@
-//! What is worth a bubble. Pure: it knows bytes and where they are, not what they mean.
+//! Decides what is worth a bubble. Pure: it knows lengths and offsets of bytes, not what they mean.
 //!
-//! Something unmodified that was at byte `from` keeps its place within its unit if it goes to a `tail` that is
-//! congruent to `from`. What has to be left empty for that is a *bubble*; the unmodified run behind it is an
-//! *island*. A bubble of *f* units before an island of *k* is worth it if `f / k` is at most the bubble cap, and all
-//! bubbles together are at most the global cap of what was written (Freewrite, section 2).
+//! Unmodified bytes from offset `from` keep their place within their unit if they are written at an offset `tail` that
+//! is congruent to `from` modulo the unit. The padding that this takes is a *bubble*; the unmodified run after it is an
+//! *island*. A bubble of *f* units before an island of *k* units is worth it if `f / k` is at most the bubble cap and
+//! all bubbles together are at most the global cap times what was written (Freewrite, section 2).
 //!
 //! Invariants
-//! 1. If only what was judged [`Verdict::Keep`] is kept, all bubbles are at most the global cap of what was written, at
-//!    any time.
-//! 2. An island is waited for until it has `1 / bubble cap` units, or the least that is worth keeping, no longer.
+//! 1. At any time, all bubbles together are at most the global cap times what was written, if only pieces judged
+//!    [`Verdict::Keep`] are kept.
+//! 2. A verdict is put off ([`Verdict::Wait`]) at most until `1 / bubble cap` units of the island are known, or as much
+//!    as is worth keeping.
 
 use vellum_base::{Error, Result};
 
-/// How much padding is acceptable, as shares from 0 to 1.
+/// How much padding is acceptable, as fractions from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Caps {
-    /// Of an island: the bubble before it.
+    /// Most bytes of a bubble, relative to the island after it.
     pub bubble: f64,
-    /// Of all that is written: all bubbles in it.
+    /// Most bytes of all bubbles of a table or segment, relative to all its bytes.
     pub global: f64,
 }
 
 impl Caps {
-    /// An error if one of them is no share.
+    /// An error if one of them is not from 0 to 1.
     pub(crate) fn check(self) -> Result<()> {
         let is_share = |cap: f64| (0.0..=1.0).contains(&cap);
         match is_share(self.bubble) && is_share(self.global) {
@@ -42,11 +43,11 @@ impl Default for Caps {
 /// What to do with an island.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Leave the bubble, keep the island as it is.
+    /// Write the bubble and keep the island unchanged.
     Keep,
-    /// It may become worth it: show more of the island.
+    /// Undecided: more of the island has to be known.
     Wait,
-    /// Write it anew.
+    /// Rewrite it.
     Pack,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Piece {
     pub bubble: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// Of these, bubbles from when it was written first.
+    /// Of these, bubbles of earlier merges within it.
     pub inherited: u64,
 }
 
@@ -66,25 +67,25 @@ pub(crate) struct Piece {
 pub(crate) struct Planner {
     unit: u64,
     caps: Caps,
-    /// Shorter islands are not worth keeping, whatever their bubble.
+    /// Shorter islands are never kept.
     island_min: u64,
     totals: Totals,
-    /// Where the last piece that was kept ended.
+    /// Where the last kept piece ended.
     end: Option<u64>,
 }
 
-/// What became of what was planned.
+/// Sums over everything that was kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     /// Islands kept.
     pub islands: u64,
-    /// Bubbles left for them.
+    /// Bubbles written before them.
     pub bubbles: u64,
     /// Bytes of these.
     pub bubble_bytes: u64,
-    /// Bytes of bubbles that islands brought along.
+    /// Bytes of bubbles of earlier merges within islands.
     pub inherited: u64,
-    /// Bytes of islands kept: those that need not be written where the layer below knows them.
+    /// Bytes of islands kept.
     pub kept: u64,
 }
 
@@ -101,13 +102,13 @@ impl Planner {
         self.totals
     }
 
-    /// The bubble that brings `tail` to where `from` was, within its unit.
+    /// Bytes from `tail` to the next offset congruent to `from` modulo the unit.
     pub(crate) fn bubble(&self, from: u64, tail: u64) -> u64 {
         (from % self.unit + self.unit - tail % self.unit) % self.unit
     }
 
-    /// What to do with `piece`, the first of an island of which `known` bytes are known, and all if it has `ended`,
-    /// when `tail` bytes were written.
+    /// What to do with `piece`, the first of an island, when `tail` bytes are written. `known` bytes of the island have
+    /// been seen; they are all of it if it has `ended`.
     pub(crate) fn judge(&self, tail: u64, piece: Piece, known: u64, ended: bool) -> Verdict {
         let Totals { bubble_bytes, inherited, .. } = self.totals;
         let padded = bubble_bytes + inherited + piece.bubble + piece.inherited;
@@ -126,7 +127,7 @@ impl Planner {
         }
     }
 
-    /// A piece is kept behind `tail`.
+    /// Notes that a piece is kept at `tail`.
     pub(crate) fn keep(&mut self, tail: u64, piece: Piece) {
         let totals = &mut self.totals;
         totals.islands += (self.end != Some(tail)) as u64;

@@ -1,26 +1,27 @@
-//! What became of units that need not change.
+//! What became of data that a merge or a collection did not have to change.
 
 use super::Totals;
 
-/// Units that merging or collecting did not change (docs/decisions/0021).
+/// Leaves, or units of a log store, that merges or collections kept unchanged (docs/decisions/0021).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReuseStat {
-    /// Runs of leaves that were kept as they were.
+    /// Islands: runs of unchanged leaves that were kept.
     pub islands: u64,
-    /// Bubbles left for them.
+    /// Bubbles written to keep them aligned.
     pub bubbles: u64,
-    /// Bytes of these.
+    /// Bytes of these bubbles.
     pub bubble_bytes: u64,
-    /// Bytes of older bubbles in leaves that were kept.
+    /// Bytes of bubbles of earlier merges inside kept leaves.
     pub inherited_bytes: u64,
-    /// Bytes of leaves that were kept: what the medium, or what is below it, need not write.
+    /// Bytes of kept leaves: what the medium, or a device below it, may avoid writing.
     pub kept_bytes: u64,
-    /// Bytes of these that the medium did not write. A device below that deduplicates does not tell.
+    /// Of these, bytes that the medium is known not to have written. What a deduplicating device below avoids is not
+    /// known.
     pub relinked_bytes: u64,
 }
 
 impl ReuseStat {
-    /// By the plan of a table, and what its medium told.
+    /// From the totals of a table's planner, and what its medium shared.
     pub(crate) fn new(planned: Totals, relinked_bytes: u64) -> ReuseStat {
         let Totals { islands, bubbles, bubble_bytes, inherited, kept } = planned;
         let (inherited_bytes, kept_bytes) = (inherited, kept);
@@ -36,12 +37,13 @@ impl ReuseStat {
         self.relinked_bytes += other.relinked_bytes;
     }
 
-    /// Bubbles as a share of the islands that they were left for, which the bubble cap is for; 0 before the first.
+    /// Bytes of bubbles relative to bytes of islands, which [`crate::Caps::bubble`] bounds; 0 before the first.
     pub fn bubble_share(&self) -> f64 {
         share(self.bubble_bytes, self.kept_bytes)
     }
 
-    /// Bubbles, older ones included, as a share of all that compaction emitted, which the global cap is for.
+    /// Bytes of bubbles, inherited ones included, relative to all bytes that compaction emitted, which
+    /// [`crate::Caps::global`] bounds.
     pub fn padding_share(&self, emitted_bytes: u64) -> f64 {
         share(self.bubble_bytes.saturating_add(self.inherited_bytes), emitted_bytes)
     }

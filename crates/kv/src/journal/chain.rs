@@ -5,7 +5,7 @@
 //! 2. A log that is shorter than the next one says was torn, and what comes after it never happened; unless something
 //!    says that it was durable: that is damage. Strictly, it is damage if anything was written to one that comes after.
 
-use super::edit::SEQ_TOLD_MAX;
+use super::edit::SEQ_STORED_MAX;
 use super::frame::{AREA_HEAD_BYTES, Area, AreaKind, Previous};
 use super::record::{Ending, Records};
 use crate::media::Media;
@@ -187,7 +187,7 @@ fn read_log<C: Default>(
         let in_order = seq == expected;
         let batch = Payload { bytes: payload, seq, at: records.offset() - payload.len() as u64 };
         let count = if in_order { take(&mut content, batch).map_err(|e| e.context(area))? } else { 0 };
-        let next = seq.checked_add(count).filter(|next| *next <= SEQ_TOLD_MAX);
+        let next = seq.checked_add(count).filter(|next| *next <= SEQ_STORED_MAX);
         let Some(next) = next.filter(|_| count > 0) else {
             return Err(Error::corrupt(format!(
                 "{area}: a batch out of sequence, at byte {}",

@@ -9,7 +9,7 @@ use vellum_base::{Error, Kind, Result};
 const BYTES_MAX: u64 = 1 << 48;
 /// Highest sequence number that a manifest may tell of, and a log hold: no store comes so far, and what it writes then
 /// has higher ones.
-pub(crate) const SEQ_TOLD_MAX: u64 = SEQ_MAX / 2;
+pub(crate) const SEQ_STORED_MAX: u64 = SEQ_MAX / 2;
 
 /// Name of the only order of keys.
 pub(crate) const COMPARATOR: &str = "vellum.bytewise";
@@ -18,13 +18,13 @@ pub(crate) const UNORDERED: &str = "vellum.unordered";
 /// Levels of a store.
 pub const LEVELS: usize = 7;
 /// Bytes that a manifest needs for a table on flash besides its two keys, at most.
-pub(crate) const TABLE_TOLD_BYTES: usize = 48 + SUM_TOLD_BYTES;
+pub(crate) const TABLE_MANIFEST_BYTES: usize = 48 + SUM_MANIFEST_BYTES;
 /// Of these, for its sum.
-pub(crate) const SUM_TOLD_BYTES: usize = 5;
+pub(crate) const SUM_MANIFEST_BYTES: usize = 5;
 /// Bytes that a manifest needs for a segment of a log store, about.
-pub(crate) const SEGMENT_TOLD_BYTES: usize = 35 + SUM_TOLD_BYTES;
+pub(crate) const SEGMENT_MANIFEST_BYTES: usize = 35 + SUM_MANIFEST_BYTES;
 /// Bytes that it needs besides tables and keyspaces, at most.
-pub(crate) const STORE_TOLD_BYTES: usize = 1 << 10;
+pub(crate) const STORE_MANIFEST_BYTES: usize = 1 << 10;
 
 /// What the manifest says of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl Edit {
             tag::COMPARATOR => self.comparator = Some(String::from_utf8_lossy(fields.slice()?).into_owned()),
             tag::LOG_FLOOR => self.log_floor = Some(fields.varint()?),
             tag::NEXT_NUMBER => self.next_number = Some(fields.varint()?),
-            tag::LAST_SEQ => self.last_seq = Some(at_most(fields.varint()?, SEQ_TOLD_MAX)?),
+            tag::LAST_SEQ => self.last_seq = Some(at_most(fields.varint()?, SEQ_STORED_MAX)?),
             tag::ADDED => self.added.push((level(fields)?, table(fields)?)),
             tag::REMOVED => self.removed.push((level(fields)?, fields.varint()?)),
             tag::CLOSED => self.closed = Some((fields.varint()?, fields.varint()?)),
@@ -310,7 +310,7 @@ fn table(fields: &mut Fields<'_>) -> Option<TableMeta> {
     let smallest = fields.slice()?.to_vec();
     let largest = fields.slice()?.to_vec();
     let possible = smallest <= largest && entries > 0 && seq_min <= seq_max && bytes > 0;
-    let possible = possible && seq_max <= SEQ_TOLD_MAX && bytes.max(entries).max(deletes) <= BYTES_MAX;
+    let possible = possible && seq_max <= SEQ_STORED_MAX && bytes.max(entries).max(deletes) <= BYTES_MAX;
     let meta = TableMeta {
         number,
         bytes,
@@ -340,8 +340,8 @@ mod tests {
                 bytes: (n[1] % BYTES_MAX).max(1),
                 entries: (n[2] % BYTES_MAX).max(1),
                 deletes: n[3] % BYTES_MAX,
-                seq_min: n[4] % SEQ_TOLD_MAX / 2,
-                seq_max: n[4] % SEQ_TOLD_MAX,
+                seq_min: n[4] % SEQ_STORED_MAX / 2,
+                seq_max: n[4] % SEQ_STORED_MAX,
                 largest: [&key[..], &[1]].concat(),
                 smallest: key,
             });
@@ -393,7 +393,7 @@ mod tests {
                     comparator: log_floor.map(|_| COMPARATOR.to_string()),
                     log_floor,
                     next_number,
-                    last_seq: last_seq.map(|seq| seq % SEQ_TOLD_MAX),
+                    last_seq: last_seq.map(|seq| seq % SEQ_STORED_MAX),
                     added,
                     removed,
                     closed,
@@ -429,10 +429,10 @@ mod tests {
         for (edit, is_possible) in [
             (adding(TableMeta { pointed_bytes: 100, ..table.clone() }), true),
             (adding(TableMeta { pointed_bytes: 101, ..table.clone() }), false),
-            (adding(TableMeta { seq_max: SEQ_TOLD_MAX + 1, ..table.clone() }), false),
+            (adding(TableMeta { seq_max: SEQ_STORED_MAX + 1, ..table.clone() }), false),
             (adding(TableMeta { bytes: BYTES_MAX + 1, ..table }), false),
-            (Edit { last_seq: Some(SEQ_TOLD_MAX), ..Edit::default() }, true),
-            (Edit { last_seq: Some(SEQ_TOLD_MAX + 1), ..Edit::default() }, false),
+            (Edit { last_seq: Some(SEQ_STORED_MAX), ..Edit::default() }, true),
+            (Edit { last_seq: Some(SEQ_STORED_MAX + 1), ..Edit::default() }, false),
         ] {
             assert_eq!(Edit::decode(&edit.encode()).is_ok(), is_possible, "{edit:?}");
         }

@@ -10,19 +10,19 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
 /// Versions in the head of an area: with records that any store may have written, and with those of one store.
 pub(super) const VERSIONS: [u32; 2] = [1, 2];
 
-/// What an area is for.
+/// What an area holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AreaKind {
-    /// Batches not yet in tables.
+    /// A write-ahead log: batches that may not be in tables yet.
     Log,
-    /// Which tables make up the store.
+    /// A manifest: edits that say which tables make up the store.
     Manifest,
 }
 
 /// An append-only log or manifest, by number. Numbers are never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Area {
-    /// What it is for.
+    /// What it holds.
     pub kind: AreaKind,
     /// Its number.
     pub number: u64,

@@ -1,4 +1,4 @@
-//! Areas: what is small, appended to, and must not be lost. See docs/formats/kv-log.md.
+//! The write-ahead log and the manifest: records that are appended to areas. See docs/formats/kv-log.md.
 
 mod chain;
 mod edit;
@@ -13,8 +13,8 @@ pub use frame::{Area, AreaKind};
 
 pub(crate) use chain::{Counted, LogRead, Payload, lacks_a_log, read_chain};
 pub(crate) use edit::{
-    COMPARATOR, Edit, LogPart, SEGMENT_TOLD_BYTES, SEQ_TOLD_MAX, STORE_TOLD_BYTES, SUM_TOLD_BYTES,
-    SegmentMeta, TABLE_TOLD_BYTES, TableMeta, UNORDERED, check_comparator,
+    COMPARATOR, Edit, LogPart, SEGMENT_MANIFEST_BYTES, SEQ_STORED_MAX, STORE_MANIFEST_BYTES,
+    SUM_MANIFEST_BYTES, SegmentMeta, TABLE_MANIFEST_BYTES, TableMeta, UNORDERED, check_comparator,
 };
 pub(crate) use frame::{AREA_HEAD_BYTES, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous};
 pub(crate) use group::GroupSync;

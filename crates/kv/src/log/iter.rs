@@ -1,5 +1,5 @@
-//! Walking through a store: the index tells the keys, in the order of their hashes; their records are read in the order
-//! in which they lie, some thousand at a time.
+//! Iteration over a store: takes some thousand places of records from the index, in the order of hashes, then reads
+//! these records in the order in which they lie on the medium.
 
 use super::core::{Core, View};
 use super::hint::HASH_BITS;
@@ -7,10 +7,10 @@ use super::index::Pointer;
 use std::sync::Arc;
 use vellum_base::{IoClass, Result};
 
-/// Records whose places are gathered, at least, before they are read.
+/// Least number of places that are gathered before their records are read.
 const GATHER: usize = 16 << 10;
 
-/// Keys and values, in no order. See [`crate::log::Store::iter`].
+/// Iterator over keys and values, in no order. See [`crate::log::Store::iter`].
 pub struct Iter {
     core: Arc<Core>,
     /// Hashes from here on are to come.
@@ -57,7 +57,7 @@ impl Iter {
     }
 }
 
-/// Goes on after an error of one record, which may be damaged.
+/// After an error about one record, which may be damaged, iteration can go on.
 impl Iterator for Iter {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 

@@ -1,10 +1,9 @@
 //! A hash-indexed log store (FAWN-DS, papers/freewrite.txt, section 3.2): records in the order in which they were
-//! written, an index of seven bytes a key in memory, and collecting that writes little of what is stored already.
+//! written, an index in memory of seven bytes per key, and garbage collection that rewrites as little as it can.
 //!
-//! The same as [`crate::Store`] but for the order of keys: it has none, so there are no bounds, keyspaces, ranges and
-//! ingest. It has no snapshots, either: its index knows one record of a key, and old ones would have to be kept out of
-//! the way of collecting, key by key. [`crate::Map::checkpoint`] is what there is for that. A get reads the
-//! medium once.
+//! It offers what [`crate::Store`] does except for anything that needs an order of keys: no bounds, keyspaces, range
+//! compaction or ingest. There are no snapshots, either: the index knows one record per key, and collection would have
+//! to spare older ones key by key; use [`crate::Map::checkpoint`] instead. A get takes one read of the medium.
 //!
 //! Reading order: `store`, `writer` (how a write goes), `core` (what readers see, locks), `record`, `hint`, `segment`,
 //! `index`, `rebuild` and `open`, `collect`, `repair`. Formats are in docs/formats/kv-segment.md and kv-log.md; why

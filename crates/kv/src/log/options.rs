@@ -11,37 +11,38 @@ const LOGS_MAX: usize = 64;
 /// Fewest bytes of a segment.
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
-/// How a log store is opened. The defaults suit a directory on a machine with a GiB to spare.
+/// How a log store is opened. The defaults suit a directory on a machine with a GiB of memory to spare.
 ///
-/// Memory, at most: eight bytes a key and 128 KiB for the index; a segment that is being written, and as much again
-/// while its memory grows, two on their way to tables, one that is collected, and the next; as much as two for where
-/// collecting put records; 2 MiB; while a store is opened, 64 KiB a segment. What an allocator keeps comes on top, as
-/// in the other engine ([`crate::Options`]).
+/// Memory, at most: 8 bytes per key and 128 KiB for the index; 8 segments: one being written, as much again while its
+/// buffer grows, two waiting to be written to tables, one being collected, the next one, and as much as two for the new
+/// places of collected records; 2 MiB; while the store is being opened, 64 KiB per segment. What the allocator keeps is
+/// added to that, as for [`crate::Options`].
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Make the store if there is none.
     pub create_if_missing: bool,
-    /// Write nothing to the medium, whatever is found; what would write is refused.
+    /// Never write to the medium, not even to recover. Operations that would write return an error.
     pub read_only: bool,
-    /// Refuse a log that is damaged in its middle, as in the other engine ([`crate::Options::strict_log`]).
+    /// Refuse to open a store whose log is damaged in the middle; see [`crate::Options::strict_log`].
     pub strict_log: bool,
-    /// Bytes of a segment. Less, where a table or the logs of the medium hold less.
+    /// Size of a segment in bytes. Smaller where a table or the logs of the medium cannot hold as much, or the medium
+    /// is small.
     pub segment_bytes: u64,
-    /// Segments are collected if that wins this share of what they take.
+    /// Neighbouring segments are collected if that frees at least this fraction of their bytes, from 0 to 1.
     pub garbage_share: f64,
-    /// Neighbouring segments that are collected at a time, at most. So many more may be there meanwhile.
+    /// Most neighbouring segments that are collected at a time. Up to as many more exist until that is done.
     pub collect_max: usize,
-    /// What collecting does with units that it need not change.
+    /// What collection does with units that it does not have to change.
     pub reuse: Reuse,
-    /// How much padding it may leave for that.
+    /// How much padding it may write for that.
     pub caps: Caps,
-    /// What is kept as it is consists of whole units of so many bytes, as in the other engine
-    /// ([`crate::Options::unit_bytes`]); at least 4 KiB, and at most a sixteenth of a segment.
+    /// Unit in bytes: whole units are kept unchanged. At least 4 KiB and at most a sixteenth of a segment; otherwise as
+    /// [`crate::Options::unit_bytes`].
     pub unit_bytes: Option<u64>,
-    /// Fewer unmodified bytes in a row are written anew, as in the other engine
-    /// ([`crate::Options::island_bytes_min`]). `None` for what suits the medium.
+    /// Shorter runs of unmodified bytes are rewritten; see [`crate::Options::island_bytes_min`]. `None` for the default
+    /// of the medium.
     pub island_bytes_min: Option<u64>,
-    /// What work costs the processor in virtual time.
+    /// Modelled processor time of work, in virtual time.
     pub cpu: CpuModel,
 }
 
@@ -69,9 +70,9 @@ pub(crate) struct Limits {
     /// Of a segment's table.
     pub segment_bytes: u64,
     pub log_bytes: u64,
-    /// Logs that a segment may have.
+    /// Most logs of one segment.
     pub logs_max: usize,
-    /// Segments that may be on their way to tables.
+    /// Most segments that wait to be written to tables.
     pub frozen_max: usize,
     pub value_bytes_max: usize,
     pub batch_bytes_max: usize,
@@ -80,11 +81,11 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) fn new(media: &dyn Media, options: &Options) -> Limits {
         let shape = media.shape();
-        // One segment is written, one is on its way, and the logs of one that just arrived are still there.
+        // One segment is being written, one is waiting, and the logs of one that was just written still exist.
         let logs_max = ((shape.logs_max - 1) / 2).clamp(1, LOGS_MAX);
         let frozen_max = if shape.logs_max / 4 >= logs_max { 2 } else { 1 };
         let in_logs = (shape.log_bytes / 8 * 7).saturating_mul(logs_max as u64);
-        // Where there is little room, or collecting would have none.
+        // Segments are small on a small medium, or collection would have no room.
         let share = media.all_bytes().map_or(u64::MAX, |bytes| bytes / 32).max(SEGMENT_BYTES_MIN);
         let segment_bytes =
             options.segment_bytes.max(SEGMENT_BYTES_MIN).min(shape.table_bytes).min(in_logs).min(share);

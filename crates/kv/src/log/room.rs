@@ -3,7 +3,7 @@
 //! The last table that is free is for collecting, which gives some back.
 
 use super::core::Core;
-use crate::journal::{SEGMENT_TOLD_BYTES, STORE_TOLD_BYTES};
+use crate::journal::{SEGMENT_MANIFEST_BYTES, STORE_MANIFEST_BYTES};
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Result};
 
@@ -27,17 +27,18 @@ impl Core {
                 self.media.tables_free().saturating_sub(lacking as u64)
             }
         };
-        on_medium.min(self.free_slots() as u64).min(self.tables_to_tell())
+        on_medium.min(self.free_slots() as u64).min(self.manifest_segments())
     }
 
     /// Segments that the manifest has room for, where it has no more than a slot of NVRAM.
-    fn tables_to_tell(&self) -> u64 {
+    fn manifest_segments(&self) -> u64 {
         let shape = self.media.shape();
         if shape.areas_are_files {
             return u64::MAX;
         }
-        let told = self.view.load().segments.iter().flatten().count() * SEGMENT_TOLD_BYTES + STORE_TOLD_BYTES;
-        shape.manifest_bytes.saturating_sub(told as u64) / SEGMENT_TOLD_BYTES as u64
+        let used = self.view.load().segments.iter().flatten().count() * SEGMENT_MANIFEST_BYTES
+            + STORE_MANIFEST_BYTES;
+        shape.manifest_bytes.saturating_sub(used as u64) / SEGMENT_MANIFEST_BYTES as u64
     }
 
     /// Leaves the last table that is free to whoever collects, who gives some back: a segment of the last life has none

@@ -1,4 +1,4 @@
-//! What a log store says of itself.
+//! Statistics of a log store.
 
 use super::core::Core;
 use super::hint::UNIT_BYTES;
@@ -8,53 +8,52 @@ use crate::options::Reuse;
 use vellum_base::LedgerSnapshot;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 
-/// What a log store holds and did.
+/// What a log store holds, and what it did.
 #[derive(Clone, Debug)]
 pub struct StoreStat {
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// Segments, those in memory included.
+    /// Segments, including those in memory.
     pub segments: usize,
-    /// Bytes of the tables that segments are.
+    /// Bytes of the segments that are stored in tables.
     pub segment_bytes: u64,
-    /// Bytes of records that the index points to.
+    /// Bytes of records of current values.
     pub live_bytes: u64,
-    /// Bytes of deletes.
+    /// Bytes of records of deletes.
     pub delete_bytes: u64,
-    /// Bytes of records that nobody needs any more.
+    /// Bytes of records that are no longer needed.
     pub garbage_bytes: u64,
     /// Bytes of bubbles.
     pub bubble_bytes: u64,
-    /// Segments with a record that does not check out, perhaps: they are not collected.
+    /// Segments that are not collected because a record in them appears to be damaged.
     pub segments_skipped: usize,
-    /// Memory of the index.
+    /// Memory of the index, in bytes.
     pub index_bytes: usize,
-    /// Bytes of records that are not yet in segments on the medium.
+    /// Bytes of records whose segment is not in a table yet.
     pub open_bytes: u64,
-    /// Segments on their way to the medium.
+    /// Full segments that wait to be written to tables.
     pub segments_waiting: usize,
-    /// Records that gets read.
+    /// Records read by gets.
     pub records_read: u64,
-    /// Of these, records of other keys.
+    /// Of these, records of other keys, read because of hash collisions.
     pub records_wrong: u64,
-    /// What was written, by cause.
+    /// Bytes written since the medium was opened, by cause.
     pub ledger: LedgerSnapshot,
     /// Bytes of segments that were collected.
     pub collected_bytes: u64,
-    /// Bytes of segments that were made of them.
+    /// Bytes of the segments written in their place.
     pub copied_bytes: u64,
-    /// What collecting does with units that it need not change; never [`Reuse::Auto`].
+    /// What collection does with units that it does not have to change; never [`Reuse::Auto`].
     pub reuse_mode: Reuse,
-    /// How it has them in two tables; known only where that was asked for.
+    /// How the medium shares bytes between two tables; [`Sharing::None`] unless relinking was asked for.
     pub sharing: Sharing,
-    /// Bytes of these units ([`super::Options::unit_bytes`]).
+    /// Bytes of a unit ([`super::Options::unit_bytes`]).
     pub unit_bytes: u64,
-    /// How segments lie on superblocks, on flash.
+    /// How segments are placed on superblocks; `None` except on flash.
     pub placement: Option<Placement>,
-    /// What the store did since it was opened: flushes are segments that became tables, compactions the times that
-    /// segments were collected.
+    /// Counters since the store was opened. Flushes are segments written to tables, compactions are collections.
     pub since_opened: Lifetime,
-    /// The same since it was made.
+    /// Counters since the store was created.
     pub lifetime: Lifetime,
 }
 

@@ -1,4 +1,4 @@
-//! The log store: what a program that embeds one sees. Its states are those of the other engine (`lsm/store.rs`).
+//! The public interface of the log store. Its states are those of the ordered store (`lsm/store.rs`).
 
 use super::background;
 use super::core::Core;
@@ -37,23 +37,24 @@ pub struct Store {
     pub(crate) core: Arc<Core>,
 }
 
-/// How long values may be. Segments are small where there is little room when a store is opened, so their values are.
+/// How long values may be. On a small medium segments are small, and so is the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueLimit {
-    /// Bytes of a value.
+    /// Largest value in bytes.
     pub bytes: usize,
-    /// How many they could be if there were more room.
+    /// What the limit would be if there were more room.
     pub bytes_with_room: usize,
 }
 
 impl ValueLimit {
     fn of(media: &Arc<dyn Media>, options: &Options) -> ValueLimit {
         let of = |media: &dyn Media| Limits::new(media, options).value_bytes_max;
-        // This medium does not tell how much room there is.
+        // A read-only medium does not say how much room there is.
         ValueLimit { bytes: of(&**media), bytes_with_room: of(&ReadOnly(media.clone())) }
     }
 
-    /// An error if a value of `bytes` bytes is too long.
+    /// An error if a value of `bytes` bytes is too long: [`Kind::NoSpace`] if more room would help, else
+    /// [`Kind::Invalid`].
     pub fn check(&self, bytes: usize) -> Result<()> {
         let most = self.bytes;
         match bytes {
@@ -68,31 +69,31 @@ impl ValueLimit {
 }
 
 impl Store {
-    /// Opens the store on `media`; makes one if there is none and the options say so.
+    /// Opens the store on `media`, or creates one if there is none and [`Options::create_if_missing`] is set.
     pub fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, options: Options) -> Result<Store> {
         let core = Arc::new(open(media, env, options)?);
         background::start(&core);
         Ok(Store { core })
     }
 
-    /// How long values may be in a store on `media`, be it there or not.
+    /// The limit of values for a store on `media`, whether it exists yet or not.
     pub fn value_limit_on(media: &Arc<dyn Media>, options: &Options) -> ValueLimit {
         ValueLimit::of(media, options)
     }
 
-    /// How long values may be.
+    /// The limit of values of this store.
     pub fn value_limit(&self) -> ValueLimit {
         let Core { limits, media, options, .. } = &*self.core;
         ValueLimit { bytes: limits.value_bytes_max, ..ValueLimit::of(media, options) }
     }
 
-    /// Walks through all keys, in no order. Whatever is there all the time is met once; of what comes, goes or changes
-    /// meanwhile, either state may be.
+    /// Iterates over all keys in no order. A key that is present and unchanged throughout is seen once; of one that is
+    /// written or deleted meanwhile, the state before or after may be seen.
     pub fn iter(&self) -> Iter {
         Iter::new(self.core.clone())
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> u64 {
         self.core.index.len()
     }
@@ -102,13 +103,13 @@ impl Store {
         self.len() == 0
     }
 
-    /// What the store holds and did.
+    /// Statistics: what the store holds, and what it did.
     pub fn stat(&self) -> StoreStat {
         self.core.stat()
     }
 
-    /// Ends background work, makes all that was written durable, and notes that it is whole: if bytes of it rot
-    /// until it is opened again, that is seen. Dropping does the same, but swallows errors.
+    /// Ends background work, makes everything written durable, and records where the log ends, so that damage to the
+    /// log before the next opening is detected. Dropping the store does the same, but ignores errors.
     pub fn close(self) -> Result<()> {
         self.shut()
     }
@@ -122,7 +123,7 @@ impl Store {
         core.sync_log()?;
         let mut writer = core.writer.lock();
         let closed = core.wal.lock().open_log();
-        // What it would have become is not needed: its logs stay.
+        // The segment being written is given up: its logs stay and are replayed.
         drop(writer.open.as_mut().and_then(|open| open.table.take()));
         drop(writer);
         core.state.lock().frozen.iter().for_each(|frozen| drop(frozen.table.lock().take()));
@@ -137,7 +138,7 @@ impl Store {
 }
 
 impl Map for Store {
-    /// Where a key of the batch is there already, this reads its record.
+    /// For each key that exists already, this reads its old record.
     fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
         self.core.write(batch, durability)
     }
@@ -154,7 +155,7 @@ impl Map for Store {
     fn flush(&self) -> Result<()> {
         self.core.flush()
     }
-    /// Where there is no room to flush, what is on the medium is collected first.
+    /// If there is no room to flush, segments are collected first.
     fn compact(&self) -> Result<()> {
         match self.core.flush() {
             Err(error) if error.kind() == Kind::NoSpace => {
@@ -165,7 +166,7 @@ impl Map for Store {
         }
         self.core.collect_all()
     }
-    /// Writers wait for what was written before to become a segment.
+    /// Writers wait until what was written before is in a segment.
     fn checkpoint(&self, into: &Arc<dyn Media>) -> Result<()> {
         self.core.checkpoint(into)
     }
@@ -175,7 +176,7 @@ impl Map for Store {
     fn value_bytes_max(&self) -> usize {
         self.core.limits.value_bytes_max
     }
-    /// Each entry takes 16 bytes more here.
+    /// Each entry counts 16 bytes more here than in [`Batch::bytes`].
     fn batch_bytes_max(&self) -> usize {
         self.core.limits.batch_bytes_max
     }

@@ -31,7 +31,7 @@ fn flush_loop(core: &Arc<Core>) {
 }
 
 fn compact_loop(core: &Arc<Core>) {
-    // Back-pressure sees to it that writers do not starve it.
+    // Back-pressure keeps writers from starving this task.
     core.env.give_way();
     while let Some((job, version)) = next_job(core) {
         let result = core.with_room(|| run(core, &job, &version));
@@ -41,7 +41,7 @@ fn compact_loop(core: &Arc<Core>) {
             job.progress(before.as_ref(), &core.room())
         });
         drop((version, job)); // the last to hold its inputs, perhaps
-        // As long as its claim stands, writers that find no room hope for what is erased here.
+        // Erase before the claim is dropped: while it stands, writers without room wait for what is freed here.
         let result = result.and_then(|()| core.erase_obsolete());
         let mut state = core.state.lock();
         state.running.retain(|running| *running != claim);
@@ -61,17 +61,17 @@ fn compact_loop(core: &Arc<Core>) {
     }
 }
 
-/// Waits for a job and claims it. `None` when the task is to end.
+/// Waits for a job and claims it; `None` when the task is to end.
 fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
     core.state.next_work(|state| {
-        // Those who merge parts of a job are not idle.
+        // Helpers that merge parts of a job count as busy tasks.
         let busy = state.running.len() + state.helpers + core.flushing_compactors(state);
         if busy >= core.options.compaction_tasks.max(1) {
             return None;
         }
         let version = core.view.load().version.clone();
         let Some(job) = core.pick(&version, state) else {
-            // Others may have taken the room that whoever woke this task had seen.
+            // The room that was free when this task was woken may be taken.
             core.state.found_nothing();
             return None;
         };
@@ -85,7 +85,7 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
 }
 
 impl Core {
-    /// What follows from an error of background work.
+    /// Handles an error of background work: the store rests or fails.
     fn rests_or_poisoned(&self, error: Error, work: &str) {
         let mut state = self.state.lock();
         state.rested_at = self.room().tables.max(std::mem::take(&mut state.retried_at));
@@ -93,24 +93,24 @@ impl Core {
         self.state.rests_or_poisoned(error, work);
     }
 
-    /// Compaction tasks that are taken up by flushes: under LevelDB's rules whoever compacts flushes.
+    /// Compaction tasks that are busy flushing: under LevelDB's rules one task does both.
     fn flushing_compactors(&self, state: &State) -> usize {
         usize::from(self.options.rules == Rules::LevelDb && !state.frozen.is_empty() && !state.interrupted)
     }
 
-    /// Under LevelDB's rules one merge at a time waits while a memtable is flushed: it would be the one to do it.
+    /// Under LevelDB's rules one merge pauses while a memtable is flushed, as its task would be the one to do that.
     pub(crate) fn let_flush_go_first(&self) {
         if self.options.rules == Rules::Vellum {
             return;
         }
         let mut state = self.state.lock();
-        // Another task has nothing to merge, and flushes.
+        // Another task is idle and can flush.
         let others = state.running.len() + state.helpers < self.options.compaction_tasks.max(1);
         if state.frozen.is_empty() || state.interrupted || others {
             return;
         }
         state.interrupted = true;
-        // A flush that rests for want of room waits for what this merge gives back.
+        // A flush that rests for lack of room needs what this merge frees.
         let waits = |health: &Health| !health.has_failed() && !health.is_resting();
         while !state.frozen.is_empty() && waits(&state.health) && !self.state.is_stopping() {
             self.state.wait(&mut state);

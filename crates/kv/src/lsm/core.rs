@@ -1,14 +1,15 @@
-//! What the parts of an open store share.
+//! State shared by all parts of an open store.
 //!
-//! Locks, in the order in which they are taken: `writer`, that of who erases (`Obsolete::erase`), `manifest`, `state`.
-//! `snapshots` and `leveldb` are leaves: nothing else is taken while one of them is held. Background tasks never take
-//! `writer`, so a writer may wait for them with it.
+//! Lock order: `writer`, the lock of `Obsolete::erase`, `manifest`, `state`. `snapshots` and `leveldb` are innermost:
+//! no other lock is taken while one of them is held. Background tasks never take `writer`, so a writer may wait for
+//! them while it holds it.
 //!
 //! Invariants
-//! 1. `view` holds the active memtable, every frozen one, and the tables; a reader that copies it sees all that was
-//!    visible then. A reader loads `visible` after it copied the view: no version in the view is newer than what it
-//!    needs. Who reads several keys makes sure that the view is still the same then ([`Core::moment`]).
-//! 2. `visible` moves after its entries are in the memtable.
+//! 1. `view` holds the active memtable, all frozen ones, and the tables; a reader that copies it sees everything that
+//!    was visible at that time. A reader loads `visible` after it copied the view: a number loaded earlier could lack
+//!    versions that merges in the view have dropped since. Whoever reads several keys checks that the view has not
+//!    changed in between ([`Core::moment`]).
+//! 2. `visible` advances only after the entries are in the memtable.
 
 use crate::batch::at_most;
 use crate::freewrite::in_force;
@@ -38,26 +39,26 @@ pub(crate) struct Core {
     pub env: Arc<dyn Env>,
     pub media: Arc<dyn Media>,
     pub options: Options,
-    /// How leaves are shared between tables.
+    /// How the medium shares leaves between tables.
     pub sharing: Sharing,
     pub limits: Limits,
     pub library: Arc<Library>,
     /// Replaced with `state` held.
     pub view: ArcSwap<View>,
-    /// Entries up to here are visible.
+    /// The sequence number up to which entries are visible.
     pub visible: AtomicU64,
     pub writer: Mutex<Writer>,
-    /// Most bytes of the active memtable.
+    /// Size at which the active memtable is frozen.
     pub memtable_bytes_max: AtomicUsize,
-    /// Of the longest key that was written since the store was opened.
+    /// Length of the longest key written since the store was opened.
     pub key_bytes_max: AtomicUsize,
     pub state: Shared<State>,
     pub manifest: Mutex<Manifest>,
-    /// Snapshots held, with how often.
+    /// Sequence numbers of open snapshots, with the number of snapshots of each.
     pub snapshots: Mutex<BTreeMap<u64, usize>>,
     pub next_number: AtomicU64,
     pub counts: Counts,
-    /// Of the store's life before it was opened.
+    /// Counters from before the store was opened.
     pub before: Lifetime,
     pub window: Window,
     pub toll: Toll,
@@ -65,30 +66,30 @@ pub(crate) struct Core {
     pub leveldb: Mutex<LevelDb>,
 }
 
-/// What options and medium together allow.
+/// Limits that follow from options and medium.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Of a memtable, where there is room ([`Core::memtable_bytes_max`]).
+    /// Size of a memtable while there is plenty of room; see [`Core::memtable_bytes_max`].
     pub memtable_bytes: usize,
-    /// Tables that are merged end here, if a single entry does not make them longer.
+    /// Merges end a table at this size, unless a single entry makes it longer.
     pub table_bytes: u64,
     pub log_bytes: u64,
-    /// Most logs that one memtable is made of when the store is opened.
+    /// Most logs that are replayed into one memtable when the store is opened.
     pub replayed_logs_max: usize,
     pub key_bytes_max: usize,
     pub value_bytes_max: usize,
     pub batch_bytes_max: usize,
-    /// Where there is room.
+    /// Target size of level 1 while there is plenty of room.
     pub level1_bytes: u64,
-    /// Tables that merging one with another may create, as room is counted.
+    /// Most tables that merging one table with another may create, in the unit of [`Room`].
     pub merge_tables: u64,
-    /// Flushes on request need no more to spare than so many.
+    /// Upper limit of the spare tables that a flush on request requires.
     pub spare_tables_max: u64,
     pub short: Short,
 }
 
 impl Limits {
-    /// An error if an entry of so many bytes is more than a table can have.
+    /// An error if key or value exceeds its limit.
     pub(crate) fn check_entry(&self, key_bytes: usize, value_bytes: usize) -> Result<()> {
         at_most("a key", key_bytes, self.key_bytes_max)?;
         at_most("a value", value_bytes, self.value_bytes_max)
@@ -108,42 +109,43 @@ pub(crate) struct View {
 #[derive(Clone)]
 pub(crate) struct Frozen {
     pub memtable: Arc<Memtable>,
-    /// Its logs, removed when it is in tables.
+    /// Its logs, removed once it is flushed, unless tables point into them.
     pub logs: Vec<u64>,
-    /// What it counted as.
+    /// Its size as accounted for by the writer.
     pub bytes: usize,
-    /// The log that comes after.
+    /// The first log after its own.
     pub next_log: u64,
     pub last_seq: u64,
 }
 
-/// What background tasks work on.
+/// State of background work.
 #[derive(Default)]
 pub(crate) struct State {
     pub health: Health,
-    /// Under LevelDB's rules: a merge waits for a flush.
+    /// Under LevelDB's rules: a merge is waiting for a flush.
     pub interrupted: bool,
-    /// Tables that there was room for when the store last began to rest.
+    /// Free tables when the store last began to rest.
     pub rested_at: u64,
-    /// And when a writer had it try again: a file system may show late what a try gave back, which is no more then.
+    /// Free tables when a writer last had it try again. A file system may report room late that a failed try gave back;
+    /// that is not new room.
     pub retried_at: u64,
     /// Oldest first.
     pub frozen: VecDeque<Frozen>,
     pub log_floor: u64,
     pub last_seq: u64,
-    /// A log, and how long it was when the store was closed last.
+    /// The log that was open when the store was last closed, and its length then.
     pub closed: Option<(u64, u64)>,
     /// Compactions under way.
     pub running: Vec<Claim>,
-    /// A merge in pieces that was begun.
+    /// The merge in pieces that is not complete, if any.
     pub progress: Option<Progress>,
-    /// Tasks that merge parts of them.
+    /// Additional tasks that merge parts of running compactions.
     pub helpers: usize,
-    /// What is to be merged on request.
+    /// Requests to merge a level.
     pub requested: Vec<Request>,
-    /// What is to be made anew on request.
+    /// Requests to rewrite tables of a level.
     pub gathers: Vec<Gather>,
-    /// Tables that were gathered, and did not become fewer.
+    /// Tables that result from gathering which did not reduce their number.
     pub gathered_in_vain: BTreeSet<u64>,
 }
 
@@ -154,8 +156,8 @@ impl AsMut<Health> for State {
 }
 
 impl Core {
-    /// The view of now, and what is visible in it. Were an ingest to come between the two, what was written after it
-    /// would be seen, and the ingest itself would not: its tables are in a later view.
+    /// The current view, and the sequence number visible in it, taken consistently. If an ingest came between the two,
+    /// writes after it would be seen, but not the ingest itself, whose tables are in a later view.
     pub(crate) fn moment(&self) -> (Arc<View>, u64) {
         let mut view = self.view.load_full();
         loop {
@@ -168,7 +170,7 @@ impl Core {
         }
     }
 
-    /// The newest value of an internal key in `view`, which was copied just now, as of `seq`, or as of now.
+    /// Reads the newest value of an internal key as of `seq`, or as of now. `view` must have been copied just before.
     pub(crate) fn get(&self, view: &View, key: &[u8], seq: Option<u64>, out: &mut Vec<u8>) -> Result<bool> {
         self.env.charge(self.options.cpu.get);
         let hash = hash(key);
@@ -213,15 +215,16 @@ impl Core {
         Ok(looked.found)
     }
 
-    /// A number for a table or an area, never used before.
+    /// A new number for a table or an area.
     pub(crate) fn number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Makes `edit` durable, then puts it in force: `change` makes the other changes to the view that go with it.
-    /// If there is no room, or a table that it adds cannot be opened, these are given up.
+    /// Appends `edit` to the manifest durably, then publishes the version that results. `change` makes further changes
+    /// to state and view at the same time. If there is no room, or an added table cannot be opened, the added tables
+    /// are erased.
     pub(crate) fn install(&self, edit: &Edit, change: impl FnOnce(&mut State, &mut View)) -> Result<()> {
-        // One at a time, from the version it is based on to the view that shows it.
+        // The lock is held from reading the version that the edit is based on until the new view is published.
         let mut manifest = self.manifest.lock();
         self.state.check_writable()?;
         let before = self.view.load().version.clone();
@@ -259,7 +262,8 @@ impl Core {
         let mut next = View { version: after, ..(*self.view.load_full()).clone() };
         change(&mut state, &mut next);
         let old = self.view.swap(Arc::new(next));
-        // What is ingested is seen before a task can take up its tables: of what nobody sees, older versions count.
+        // Ingested entries become visible before a task can pick their tables: merges assume that the newest version of
+        // a key is visible.
         self.visible.fetch_max(edit.last_seq.unwrap_or(0), Ordering::Release);
         drop((state, manifest));
         drop((old, before)); // may be the last to hold a table
@@ -267,12 +271,12 @@ impl Core {
         Ok(())
     }
 
-    /// The compaction that is most urgent now.
+    /// The most urgent compaction that can run now.
     pub(crate) fn pick(&self, version: &Version, state: &State) -> Option<Job> {
         let room = self.room();
         let is_idle = state.running.is_empty() && state.frozen.is_empty();
-        // What is kept for flushes is lent to a merge of level 0, or of deletes, where none fits otherwise: it gives it
-        // back. Others may need more tables than they replace, for good.
+        // If nothing fits otherwise, room kept for flushes is lent to a merge of level 0 or of deletes, which frees at
+        // least as much in the end. Other merges may need more tables than they replace, permanently.
         let in_the_end = || {
             let job = self.pick_in(room.in_the_end(), version, state)?;
             (!job.upper.is_empty()).then_some(job)
@@ -287,7 +291,7 @@ impl Core {
         let situation = situation.with_gathers(&state.gathers, &state.gathered_in_vain);
         match self.options.rules {
             Rules::Vellum => {
-                // Where room is short it is kept for who writes, and for deletes.
+                // While room is short it is kept for writers and for deletes, not used to make reads cheaper.
                 let due = self.toll.is_due(version) && self.has_plenty(version, state);
                 let (kept, is_watched) = (self.kept_for_deletes(state), !self.snapshots.lock().is_empty());
                 pick(version, &shape, &situation.with_toll(due).with_reserve(kept, is_watched))
@@ -299,7 +303,7 @@ impl Core {
         }
     }
 
-    /// A scan of `view` begins.
+    /// Accounts for a scan of `view`.
     pub(crate) fn scans(&self, view: &View) {
         self.window.read();
         if self.toll.scan(&view.version) {
@@ -307,7 +311,7 @@ impl Core {
         }
     }
 
-    /// Wakes compaction if reads have paid for it.
+    /// Wakes compaction if reads have cost as much as merging level 0.
     #[cold]
     fn look_at_toll(&self, version: &Version) {
         if self.toll.is_due(version) {
@@ -315,40 +319,40 @@ impl Core {
         }
     }
 
-    /// Erases what nobody holds any more.
+    /// Erases replaced tables that nobody reads from any more.
     pub(crate) fn erase_obsolete(&self) -> Result<()> {
         self.library.obsolete.erase(&*self.media)
     }
 
-    /// Does what takes room; see [`Obsolete`](crate::obsolete::Obsolete).
+    /// Runs `act`, which needs room; see [`Obsolete::with_room`](crate::obsolete::Obsolete).
     pub(crate) fn with_room<T>(&self, act: impl FnMut() -> Result<T>) -> Result<T> {
         self.library.obsolete.with_room(&*self.media, act)
     }
 
-    /// Erases a table that was written and will not be in force.
+    /// Erases a table that was written but will not be installed.
     pub(crate) fn give_up(&self, table: u64) -> Result<()> {
         self.library.cool(table);
         self.media.erase_table(table)
     }
 
-    /// What is done now with leaves that need not change.
+    /// How leaves that do not have to change are treated now.
     pub(crate) fn reuse(&self) -> Reuse {
         in_force(self.options.reuse, &*self.media)
     }
 
-    /// Islands are cloned that are too short for that by default: wear counts, and time does not. Leaves are narrow
-    /// then, so that more of them stay.
+    /// True if even islands are cloned that are too short for that by default, to reduce wear at the cost of time.
+    /// Leaves are narrow then, so that more of them stay unchanged.
     pub(crate) fn clones_short_islands(&self) -> bool {
         let is_short = self.options.island_bytes_min < Some(Sharing::Reflink.island_bytes_min());
         self.sharing == Sharing::Reflink && self.reuse() == Reuse::Relink && is_short
     }
 
-    /// What the store did since it was made.
+    /// Counters since the store was created.
     pub(crate) fn lifetime(&self) -> Lifetime {
         self.before.with(&self.counts, self.sharing, &*self.media)
     }
 
-    /// Erases tables that an edit would have added, but for those that it would have moved.
+    /// Erases tables that an edit would have added, except those that it would only have moved.
     fn give_up_added(&self, edit: &Edit) {
         let is_moved = |number: u64| edit.removed.iter().any(|(_, removed)| *removed == number);
         for (_, meta) in edit.added.iter().filter(|(_, meta)| !is_moved(meta.number)) {
@@ -364,7 +368,7 @@ mod tests {
     use crate::{Directory, DirectoryOptions, Options, Store};
     use vellum_base::RealEnv;
 
-    /// A task that was under way when a durability call failed has made something of what that may have lost.
+    /// A task that was running when a durability call failed may have built on data that the failure lost.
     #[test]
     fn nothing_is_installed_in_a_store_that_has_failed() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,10 @@
-//! A memtable becomes tables of level 0: with its values, or with pointers to where they are in its logs
+//! Flush: a memtable becomes tables of level 0, which hold its values, or pointers to their places in its logs
 //! (docs/decisions/0026).
 //!
-//! 1. Logs that tables point into are safe before the edit that names the tables; the others go after it.
-//! 2. The edit and the view change together: what readers see of the memtable's entries they see once.
-//! 3. The memtable leaves the queue last: there is room for another log when its own are gone.
+//! 1. Logs that tables point into are durable before the edit that names the tables; the other logs are removed after
+//!    it.
+//! 2. Readers see each entry of the memtable exactly once: tables are added to the view when the memtable is removed.
+//! 3. The memtable leaves the queue last, as there is room for another log only when its own are removed.
 
 use crate::journal::{Area, Edit, TableMeta};
 use crate::lsm::compaction::{Sweep, TableSink, Work};
@@ -20,10 +21,10 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, IoClass, Result};
 
-/// Logs are kept where the newest values in them are one of so many parts of what was written, at least.
+/// Logs are kept only if at least one in so many bytes written to them belongs to a newest value.
 const GARBAGE_PARTS_MAX: u64 = 2;
-/// A memtable that is written has one, or two. More are of lives too short to fill one: each would stay a file, open as
-/// long as the table is there, for little.
+/// A memtable normally has one log, or two. More come from openings too short to fill a memtable; keeping each as an
+/// open file would gain little.
 const LOGS_MAX: usize = 2;
 
 impl Core {
@@ -37,10 +38,10 @@ impl Core {
 pub(crate) fn flush(core: &Arc<Core>, frozen: &Frozen) -> Result<()> {
     let version = core.view.load().version.clone();
     let points = core.points() && is_worth_a_log(frozen, &version);
-    // Logs that stay are synced while the tables are made, which takes about as long.
+    // Logs that stay are synced while the tables are written; both take about as long.
     let synced = points.then(|| sync_logs(core, frozen));
     let added = tables_of(core, frozen, &version, points);
-    // Whatever came of the tables: a failed sync may be told of only once.
+    // Wait even if writing the tables failed: a failed sync may be reported only once.
     synced.map_or(Ok(()), Prefetch::wait)?;
     let added = added?;
     let kept: BTreeSet<u64> = added.iter().flat_map(|meta| &meta.logs).map(|log| log.number).collect();
@@ -71,7 +72,7 @@ fn sync_logs(core: &Arc<Core>, frozen: &Frozen) -> Prefetch<()> {
     let (shared, logs) = (core.clone(), frozen.logs.clone());
     let sync = move || {
         let synced = logs.into_iter().try_for_each(|log| shared.media.sync_area(Area::log(log)));
-        // At once: whoever syncs them after this one failed would be told that all is well.
+        // Fail the store at once: a later sync of these logs would wrongly report success.
         synced.map_err(|error| shared.state.refused_or_poisoned(error))
     };
     Prefetch::begin(&core.env, "kv-sync", sync)
@@ -104,7 +105,7 @@ fn tables_of(core: &Core, frozen: &Frozen, version: &Version, points: bool) -> R
     sink.finish()
 }
 
-/// True if its table will have to be merged anyway, and enough of its logs is worth keeping.
+/// True if the table will have to be merged anyway, and enough of its logs is live.
 fn is_worth_a_log(frozen: &Frozen, version: &Version) -> bool {
     if frozen.logs.len() > LOGS_MAX {
         return false;

@@ -1,8 +1,8 @@
-//! Sorted entries that become tables without going through the log.
+//! Loading of sorted entries: they become tables without going through the log.
 //!
-//! 1. Nothing is visible before [`Ingest::finish`], and everything after it, newer than all that was written before.
-//! 2. Entries are written with sequence number 0; it stands for the number that the manifest gives their table.
-//! 3. What is in tables is never hidden by older entries of memtables: those that overlap are flushed first.
+//! 1. Nothing is visible before [`Ingest::finish`]; after it everything is, and is newer than all earlier writes.
+//! 2. Entries are written with sequence number 0, which stands for the number that the manifest assigns to their table.
+//! 3. Older entries in memtables must not hide ingested ones: memtables that overlap are flushed first.
 
 use crate::journal::{Edit, LEVELS, TableMeta};
 use crate::key::{EntryKind, Stamp, check_key};
@@ -17,7 +17,7 @@ use crate::media::{Intent, Parallelism};
 use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Cause, Error, IoClass, Result};
 
-/// What an ingest did.
+/// Result of an ingest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ingested {
     /// Entries.
@@ -28,7 +28,7 @@ pub struct Ingested {
     pub tables: [usize; LEVELS],
 }
 
-/// Takes entries in order. Dropped without [`Ingest::finish`], it leaves nothing behind.
+/// Takes entries in ascending key order. Dropped without [`Ingest::finish`], it leaves nothing behind.
 ///
 /// ```
 /// # use vellum_base::RealEnv;
@@ -48,9 +48,9 @@ pub struct Ingest<'a> {
     core: &'a Core,
     keyspace: Keyspace,
     sink: TableSink<'a>,
-    /// Internal; the last one's.
+    /// Internal key of the last entry.
     key: Vec<u8>,
-    /// The next one's is put together here.
+    /// Buffer for the internal key of the next entry.
     next_key: Vec<u8>,
     key_bytes_max: usize,
     entries: u64,
@@ -61,7 +61,7 @@ pub struct Ingest<'a> {
 }
 
 impl Store {
-    /// Begins to load sorted entries into the default keyspace.
+    /// Begins to load sorted entries into the default keyspace. The store must be writable.
     pub fn ingest(&self) -> Result<Ingest<'_>> {
         Ingest::new(&self.core, self.keyspace("default")?)
     }
@@ -95,7 +95,7 @@ impl<'a> Ingest<'a> {
         })
     }
 
-    /// Adds an entry; its key must be above the last one's.
+    /// Adds an entry, whose key must be greater than the last one. May wait for merges to make room.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.check()?;
         check_key(key)?;
@@ -117,7 +117,7 @@ impl<'a> Ingest<'a> {
         added.inspect_err(|_| self.has_failed = true)
     }
 
-    /// Puts all of it in force at once. It survives the loss of power when this returns.
+    /// Makes all entries visible atomically. They are durable when this returns. Writers wait meanwhile.
     pub fn finish(mut self) -> Result<Ingested> {
         self.check()?;
         self.sink.cut()?;
@@ -128,7 +128,7 @@ impl<'a> Ingest<'a> {
         core.view.load().version.keyspaces.check(&self.keyspace.space)?;
         core.flush_overlap(&mut writer, &range)?;
         core.wait_for_level0()?;
-        // What was written before must not be lost while this is not.
+        // Earlier writes must not be lost in a crash that the ingest survives.
         core.sync_held(&mut writer)?;
         core.key_bytes_max.fetch_max(self.key_bytes_max, Ordering::Relaxed);
         let tables = self.sink.finish()?; // from here on they are the manifest's
@@ -147,14 +147,14 @@ impl<'a> Ingest<'a> {
     }
 }
 
-/// What the tables, which are in order, hold.
+/// The key range of `tables`, which are in order.
 fn range_of(tables: &[TableMeta]) -> Option<Range> {
     let upper = [&tables.last()?.largest[..], &[0]].concat();
     Some(Range { lower: tables.first()?.smallest.clone(), upper })
 }
 
 impl Core {
-    /// Sees to it that no memtable holds keys of the range. Writers wait meanwhile.
+    /// Flushes memtables that hold keys of the range. Writers wait meanwhile.
     fn flush_overlap(&self, writer: &mut Writer, range: &Range) -> Result<()> {
         let view = self.view.load_full();
         let active = view.active.meets(range);
@@ -167,7 +167,7 @@ impl Core {
         }
     }
 
-    /// Gives tables, which hold so many bytes of the user's, their number and their levels.
+    /// Assigns sequence number and levels to tables that hold `user_bytes` bytes of keys and values, and installs them.
     fn place(&self, writer: &mut Writer, mut tables: Vec<TableMeta>, user_bytes: u64) -> Result<Ingested> {
         let seq = writer.next_seq;
         let bytes = tables.iter().map(|meta| meta.bytes).sum();
@@ -190,7 +190,7 @@ impl Core {
         }
         state.running.extend(claims.iter().cloned());
         drop((state, version));
-        // Counted before: the edit tells of it.
+        // Counted before, as the edit contains the counters.
         self.counts.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.counts.user_bytes.fetch_add(user_bytes, Ordering::Relaxed);
         let result = self.install(&edit, |state, _| release(state, &claims));
@@ -205,7 +205,7 @@ impl Core {
         result.map(|()| done)
     }
 
-    /// The deepest level in use, or the one that so many bytes belong in.
+    /// The deepest level in use, or the first whose target size holds `bytes`, whichever is deeper.
     fn level_for(&self, version: &Version, bytes: u64) -> usize {
         let used = (1..LEVELS).rev().find(|level| !version.levels[*level].is_empty()).unwrap_or(0);
         let mut room = self.limits.level1_bytes.max(1);
@@ -226,8 +226,8 @@ fn release(state: &mut State, claims: &[Claim]) {
     }
 }
 
-/// The deepest level, down to `deepest`, that has nothing where the table's keys are, nor has any above it, now or when
-/// the jobs under way are done.
+/// The deepest level down to `deepest` such that neither it nor any level above overlaps with the table, now or once
+/// the running jobs are done.
 fn level_without_overlap(version: &Version, running: &[Claim], meta: &TableMeta, deepest: usize) -> usize {
     let free = |level: &usize| {
         let claimed = |claim: &Claim| {

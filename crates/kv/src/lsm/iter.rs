@@ -1,7 +1,7 @@
-//! Walking through a store's keys, forward and backward, as of one moment.
+//! Iterators over the keys of a store, forward and backward, as of one moment.
 //!
-//! States: nowhere (as at the beginning, behind the last key, and after an error), forward (the merge stands at the
-//! entry shown), backward (the merge stands before every entry of the key shown).
+//! States: nowhere (initially, past either end, and after an error), forward (the merge is at the current entry),
+//! backward (the merge is before all entries of the current key).
 
 use crate::journal::{LEVELS, TableMeta};
 use crate::key::{EntryKind, Stamp, are_same, with_keyspace};
@@ -15,10 +15,10 @@ use std::fmt;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
-/// Versions of a key that are passed one by one: a seek takes about as long.
+/// Versions of a key that are skipped one by one before seeking past the rest; a seek takes about as long.
 const PASSED_MAX: u32 = 8;
 
-/// Which keys an [`Iter`] shows.
+/// The range of keys that an [`Iter`] covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     lower: Option<Vec<u8>>,
@@ -30,11 +30,11 @@ impl Bounds {
     pub fn all() -> Bounds {
         Bounds::default()
     }
-    /// Keys from `lower` on, it included.
+    /// Keys greater than or equal to `lower`.
     pub fn from(lower: &[u8]) -> Bounds {
         Bounds { lower: Some(lower.to_vec()), upper: None }
     }
-    /// The same, but only keys below `upper`. This takes keys away and adds none: bounds that end before `upper` stay.
+    /// These bounds restricted to keys less than `upper`. Bounds that end before `upper` already stay as they are.
     ///
     /// ```
     /// use vellum_kv::Bounds;
@@ -53,7 +53,7 @@ impl Bounds {
         }
         Bounds { lower: Some(prefix.to_vec()), upper: (!upper.is_empty()).then_some(upper) }
     }
-    /// Keys that are within both; there may be none.
+    /// The intersection of both bounds, which may be empty.
     ///
     /// ```
     /// use vellum_kv::Bounds;
@@ -68,7 +68,7 @@ impl Bounds {
     }
 }
 
-/// Internal keys from `lower` on and below `upper`.
+/// Internal keys from `lower` (inclusive) to `upper` (exclusive).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub lower: Vec<u8>,
@@ -80,7 +80,7 @@ impl Range {
     pub(crate) fn everything() -> Range {
         Range { lower: Vec::new(), upper: vec![0xFF] }
     }
-    /// True if `key` is below the end of the range; most are by their first byte, which is the keyspace.
+    /// True if `key` is below the end of the range; usually the first byte, the keyspace, decides.
     #[inline]
     fn ends_behind(&self, key: &[u8]) -> bool {
         match (key.first(), self.upper.first()) {
@@ -95,7 +95,7 @@ impl Range {
 }
 
 impl Bounds {
-    /// The bounds within a keyspace.
+    /// The range of internal keys that these bounds are in a keyspace.
     pub(crate) fn within(self, keyspace: u8) -> Range {
         let internal = |key: Vec<u8>| [&[keyspace], &key[..]].concat();
         Range {
@@ -105,7 +105,7 @@ impl Bounds {
     }
 }
 
-/// The tables of a level, held by the view that they are of: a clone of each would cost more than a short scan.
+/// The tables of a level, kept alive by their view: cloning each `Arc` would cost more than a short scan.
 struct Tables {
     view: Arc<View>,
     level: usize,
@@ -124,17 +124,17 @@ enum At {
     Backward,
 }
 
-/// A place among the keys. Begins nowhere: seek first. Holds what it reads from until it is dropped: tables, which take
-/// room when they have been merged, and memtables, which take memory when they have become tables.
+/// A cursor over keys. A new one is invalid: seek first. Until it is dropped it keeps the tables and memtables that it
+/// reads from, so room and memory of those replaced meanwhile are not freed.
 pub struct Iter {
     merge: Merge<Source<Tables>>,
     visible: Stamp,
     keyspace: u8,
-    /// Outside of it there is nothing.
+    /// Keys outside are not shown.
     range: Range,
     at: At,
     key: Vec<u8>,
-    /// Going back; going forward it is the merge's.
+    /// The value, in backward direction; forward it is read from the merge.
     value: Vec<u8>,
 }
 
@@ -154,15 +154,15 @@ impl Iter {
         Iter { merge, visible, keyspace, range, at: At::Nowhere, key, value }
     }
 
-    /// True if there is a key here.
+    /// True if the iterator is at a key.
     pub fn is_valid(&self) -> bool {
         self.at != At::Nowhere
     }
-    /// The key here, as long as the iterator is valid.
+    /// The current key; empty if the iterator is not valid.
     pub fn key(&self) -> &[u8] {
         self.key.get(1..).unwrap_or_default()
     }
-    /// Its value, as long as the iterator is valid.
+    /// The current value; meaningful only while the iterator is valid.
     pub fn value(&self) -> &[u8] {
         match self.at {
             At::Forward => self.merge.current().map_or(&[], |entry| entry.value()),
@@ -170,7 +170,7 @@ impl Iter {
         }
     }
 
-    /// To the first key.
+    /// Moves to the first key.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.twice(|iter| {
             iter.merge.seek(&iter.range.lower, Stamp(u64::MAX))?;
@@ -178,7 +178,7 @@ impl Iter {
         })
     }
 
-    /// To the last key.
+    /// Moves to the last key.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.twice(|iter| {
             iter.merge.seek_before(&iter.range.upper, Stamp(u64::MAX))?;
@@ -186,7 +186,7 @@ impl Iter {
         })
     }
 
-    /// To the first key at or after `key`.
+    /// Moves to the first key at or after `key`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         with_keyspace(self.keyspace, key, |target| {
             self.twice(|iter| {
@@ -196,7 +196,7 @@ impl Iter {
         })
     }
 
-    /// To the last key at or before `key`.
+    /// Moves to the last key at or before `key`.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         with_keyspace(self.keyspace, key, |target| {
             self.twice(|iter| {
@@ -209,7 +209,8 @@ impl Iter {
         })
     }
 
-    /// To the next key. Must be valid. After an error the iterator is nowhere: a seek finds what can be read.
+    /// Moves to the next key; an error unless the iterator is valid. After an error it is invalid, and may be
+    /// positioned anew by a seek.
     #[expect(clippy::should_implement_trait, reason = "it may fail, goes both ways, and lends what it shows")]
     pub fn next(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.at, At::Nowhere) {
@@ -220,7 +221,8 @@ impl Iter {
         self.forward(true)
     }
 
-    /// To the key before. Must be valid. After an error the iterator is nowhere.
+    /// Moves to the previous key; an error unless the iterator is valid. After an error it is invalid, and may be
+    /// positioned anew by a seek.
     pub fn prev(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.at, At::Nowhere) {
             At::Nowhere => return Err(Error::invalid("the iterator is nowhere; seek first")),
@@ -230,13 +232,14 @@ impl Iter {
         self.backward()
     }
 
-    /// Seeks, and once more if that failed: what could not be read where it is mapped is read by calls then.
+    /// Seeks, and retries once: what could not be read through a mapping is read by system calls the second time.
     fn twice(&mut self, seek: impl Fn(&mut Iter) -> Result<()>) -> Result<()> {
         self.at = At::Nowhere;
         seek(self).or_else(|_| seek(self))
     }
 
-    /// From the merge's entry on to the first that shows a value; past `self.key`'s entries first, if `pass`.
+    /// Advances the merge to the first entry that is a visible value. If `pass`, further entries of `self.key` are
+    /// skipped.
     fn forward(&mut self, mut pass: bool) -> Result<()> {
         let mut passed = 0;
         while let Some(entry) = self.merge.current() {
@@ -267,12 +270,12 @@ impl Iter {
         Ok(())
     }
 
-    /// Past versions of `self.key` that are newer than what is visible, or else past all of them.
+    /// Seeks past the versions of `self.key` that are too new to be visible, or else past all its versions.
     fn leap(&mut self, is_newer: bool) -> Result<()> {
         self.merge.seek(&self.key, if is_newer { self.visible } else { Stamp(0) })
     }
 
-    /// From the merge's entry back to the key before that shows a value.
+    /// Moves the merge back to the nearest key with a visible value.
     fn backward(&mut self) -> Result<()> {
         let (mut shown, mut passed) = (false, 0);
         while let Some(entry) = self.merge.current() {
@@ -301,7 +304,8 @@ impl Iter {
         Ok(())
     }
 
-    /// Past what is left of the versions of `self.key`, by its newest one that is visible. True if that is a value.
+    /// Takes the newest visible version of `self.key` by a seek, then moves before all its versions. True if it is a
+    /// value.
     fn leap_back(&mut self) -> Result<bool> {
         self.merge.seek(&self.key, self.visible)?;
         let is_there = self.merge.current().is_some_and(|entry| entry.key() == self.key);
@@ -310,7 +314,7 @@ impl Iter {
         Ok(shown)
     }
 
-    /// Takes the value of the merge's entry, going back; false if that is a delete.
+    /// Copies the value of the merge's current entry; false if that is a delete.
     fn take(&mut self) -> Result<bool> {
         let Some(entry) = self.merge.current() else { return Ok(false) };
         if kind_of(entry.stamp())? != EntryKind::Put {

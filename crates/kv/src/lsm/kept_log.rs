@@ -1,10 +1,11 @@
-//! Logs that stay because tables of level 0 have values in them (docs/decisions/0026).
+//! Logs that are kept because tables of level 0 point to values in them (docs/decisions/0026).
 //!
 //! Invariants
 //! 1. A log is synced before the manifest names a table that points into it.
-//! 2. It is removed when no table in force points into it and the last reader of one that did has let go: by whoever
-//!    empties [`crate::obsolete::Obsolete`], before it erases that table.
-//! 3. What is read of it is compared with its checksum, each time, in memory of our own; what is cached was.
+//! 2. It is removed when no current table points into it, and the last holder of one that did has dropped it. It is
+//!    listed in [`crate::obsolete::Obsolete`], and removed before that table is erased.
+//! 3. Values are verified by their checksums each time they are read, after being copied to memory of the store; cached
+//!    ones were verified.
 
 use crate::bytes::{Fields, put_varint, u32_at};
 use crate::journal::{Area, LogPart};
@@ -19,10 +20,10 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Error, Result};
 
-/// Smaller values are kept in the table: a pointer to them would spare little, and is read at a price.
+/// Smaller values are kept in the table: a pointer would save little, and costs a read.
 pub(crate) const POINTED_BYTES_MIN: usize = 48;
 
-/// Where a value is in a log. See docs/formats/kv-table.md.
+/// The place of a value in a log. See docs/formats/kv-table.md.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pointer {
     pub log: u64,
@@ -32,12 +33,12 @@ pub(crate) struct Pointer {
 }
 
 impl Pointer {
-    /// To a value that is there.
+    /// A pointer to `value`, which is at `offset` of `log`.
     pub(crate) fn to(value: &[u8], log: u64, offset: u64) -> Pointer {
         Pointer { log, offset, bytes: value.len() as u64, crc: vellum_codes::crc32c(value) }
     }
 
-    /// Replaces what is in `out`.
+    /// Encodes it to `out`, which is cleared first.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.clear();
         [self.log, self.offset, self.bytes].into_iter().for_each(|number| put_varint(out, number));
@@ -56,14 +57,14 @@ impl Pointer {
         Some(Pointer { log, offset, bytes, crc })
     }
 
-    /// Where the cache has it: values are no shorter than a unit, so that none begin in the same. `None` for one that
-    /// is too far behind to have a place.
+    /// Its key in the cache. Pointed values are at least `POINTED_BYTES_MIN` long, so no two begin in the same unit of
+    /// that size. `None` if the offset is too large.
     pub(crate) fn place(&self) -> Option<Place> {
         let unit = u32::try_from(self.offset / POINTED_BYTES_MIN as u64).ok()?;
         Some(Place { table: self.log, unit })
     }
 
-    /// Where the value ends.
+    /// End of the value.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.bytes
     }
@@ -83,19 +84,19 @@ impl Pointer {
 /// A log that tables point into.
 pub(crate) struct KeptLog {
     pub number: u64,
-    /// Of the file.
+    /// Length of the file.
     pub bytes: u64,
     reader: Arc<dyn AreaReader>,
     /// See [`crate::Options::map_files`].
     map: Option<Arc<Mapping>>,
-    /// Places of values that went to the cache.
+    /// Cache keys of its values.
     cached: CachedUnits,
     library: Arc<Library>,
     is_obsolete: AtomicBool,
 }
 
 impl KeptLog {
-    /// No table in force points into it any more: it is removed when nobody holds it.
+    /// Marks it obsolete, as no current table points into it: it is removed when nobody holds it any more.
     pub(crate) fn retire(&self) {
         self.is_obsolete.store(true, Relaxed);
     }
@@ -105,7 +106,7 @@ impl KeptLog {
         self.reader.read(offset, out).map_err(|e| e.context(format!("log {}", self.number)))
     }
 
-    /// Reads a value into `out`, which is emptied first.
+    /// Reads and verifies a value into `out`, which is cleared first.
     pub(crate) fn value(&self, pointer: &Pointer, out: &mut Vec<u8>) -> Result<()> {
         self.check_place(pointer)?;
         out.clear();
@@ -114,7 +115,7 @@ impl KeptLog {
         pointer.check(out)
     }
 
-    /// The same for a client, who may ask for it again.
+    /// The same for a client: uses the mapping or the cache, as the value may be read again.
     pub(crate) fn get(&self, pointer: &Pointer, out: &mut Vec<u8>) -> Result<()> {
         self.check_place(pointer)?;
         if let Some(copied) = self.copy_mapped(pointer, out) {

@@ -1,10 +1,11 @@
 //! Named key ranges of one store.
 //!
-//! A keyspace is the byte in front of its keys. States of a number: free → live (it has a name) → dead (dropped;
-//! entries may be left) → free, once nothing of it is left.
+//! The number of a keyspace is a one-byte prefix of its keys. States of a number: free → live (it has a name) → dead
+//! (dropped, entries may be left) → free, once no entries are left.
 //!
 //! Invariants
-//! 1. A number is free only if no table has keys of it, no job under way may, and no log that is needed holds it.
+//! 1. A number is free only if no table has keys with it, no running merge may write any, and no log that is still
+//!    needed holds any.
 //! 2. Number 0 is live, under the name `default`.
 
 use crate::batch::Batch;
@@ -22,14 +23,15 @@ use crate::lsm::writer::Writer;
 use crate::options::Durability;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Error, Kind, Result};
 
-/// Name of the keyspace that a store's plain keys are in.
+/// Name of the keyspace of keys that are written without one.
 const DEFAULT_NAME: &str = "default";
 
-/// One keyspace. Another of the same name or number is another.
+/// One keyspace. It is identified by its `Arc`: one created later may have the same name or number.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub number: u8,
@@ -40,7 +42,7 @@ pub(crate) struct Space {
 #[derive(Clone)]
 pub(crate) struct Keyspaces {
     live: BTreeMap<u8, Arc<Space>>,
-    /// With the newest log that may hold entries.
+    /// Each with the number of the newest log that may hold entries of it.
     dead: BTreeMap<u8, u64>,
 }
 
@@ -52,7 +54,7 @@ impl Default for Keyspaces {
 }
 
 impl Keyspaces {
-    /// Plays an edit.
+    /// Applies an edit of the manifest.
     pub(crate) fn apply(&mut self, edit: &Edit) {
         for (number, log) in &edit.dropped {
             self.live.remove(number);
@@ -64,13 +66,13 @@ impl Keyspaces {
         }
     }
 
-    /// Names of all that were not dropped.
+    /// Names of all live keyspaces.
     pub(crate) fn names(&self) -> Vec<String> {
         self.live.values().map(|space| space.name.clone()).collect()
     }
 
-    /// Bytes that a manifest needs for them, at most.
-    pub(crate) fn told_bytes(&self) -> usize {
+    /// Most bytes that a manifest needs for them.
+    pub(crate) fn manifest_bytes(&self) -> usize {
         self.live.values().map(|space| space.name.len() + 8).sum::<usize>() + 16 * self.dead.len()
     }
 
@@ -81,40 +83,38 @@ impl Keyspaces {
         whole.dropped = self.dead.iter().map(|(number, log)| (*number, *log)).collect();
     }
 
-    /// True if entries may be of this keyspace.
+    /// True if entries of this keyspace are valid in logs: it is live, or was dropped.
     pub(crate) fn knows(&self, number: u8) -> bool {
         self.live.contains_key(&number) || self.dead.contains_key(&number)
     }
     fn is_live(&self, number: u8) -> bool {
         self.live.contains_key(&number)
     }
-    /// True if no number is left, nor to be won.
+    /// True if all numbers are live: none is free, and none can be freed.
     fn are_all_live(&self) -> bool {
         self.live.len() > KEYSPACES_MAX
     }
-    /// Numbers whose entries count for nothing.
+    /// Numbers of dropped keyspaces, whose entries are ignored.
     pub(crate) fn dead(&self) -> impl Iterator<Item = u8> {
         self.dead.keys().copied()
     }
-    /// True if the table may hold what was dropped.
+    /// True if the table may hold entries of dropped keyspaces, by its key range.
     pub(crate) fn any_dead(&self, table: &TableMeta) -> bool {
-        let (Some(first), Some(last)) = (table.smallest.first(), table.largest.first()) else { return false };
-        self.dead.range(*first..=*last).next().is_some()
+        numbers_of(table).is_some_and(|numbers| self.dead.range(numbers).next().is_some())
     }
-    /// True if the table holds what was dropped, as far as it can be read.
+    /// True if the table holds entries of dropped keyspaces; it is read for that. What cannot be read counts as none.
     pub(crate) fn has_dead(&self, table: &Arc<Table>) -> bool {
-        let (Some(first), Some(last)) = (table.meta.smallest.first(), table.meta.largest.first()) else {
-            return false;
-        };
-        let mut dead = self.dead.range(*first..=*last);
-        dead.any(|(number, _)| has_key_of(table, *number).unwrap_or(false))
+        let is_in = |number: &u8| has_key_of(table, *number).unwrap_or(false);
+        numbers_of(&table.meta)
+            .is_some_and(|numbers| self.dead.range(numbers).any(|(number, _)| is_in(number)))
     }
-    /// True if nothing of the table can be reached any more.
+    /// True if the table can hold only entries of dropped keyspaces.
     pub(crate) fn all_dead(&self, table: &TableMeta) -> bool {
-        let (Some(first), Some(last)) = (table.smallest.first(), table.largest.first()) else { return false };
-        self.any_dead(table) && self.live.range(*first..=*last).next().is_none()
+        let holds_live =
+            |table| numbers_of(table).is_some_and(|numbers| self.live.range(numbers).next().is_some());
+        self.any_dead(table) && !holds_live(table)
     }
-    /// An error if this very keyspace is not there any more.
+    /// An error if this keyspace was dropped, or belongs to another store.
     pub(crate) fn check(&self, space: &Arc<Space>) -> Result<()> {
         match self.live.get(&space.number) {
             Some(live) if Arc::ptr_eq(live, space) => Ok(()),
@@ -129,13 +129,18 @@ impl Keyspaces {
     }
 }
 
-/// True if the range between two keys has such of a keyspace.
+/// The numbers of keyspaces that keys of a table may be in.
+fn numbers_of(table: &TableMeta) -> Option<RangeInclusive<u8>> {
+    Some(*table.smallest.first()?..=*table.largest.first()?)
+}
+
+/// True if the range from `smallest` to `largest` may hold keys of keyspace `number`.
 fn spans(number: u8, smallest: &[u8], largest: &[u8]) -> bool {
     smallest.first() <= Some(&number) && largest.first() >= Some(&number)
 }
 
-/// Numbers that are free if no table has keys of theirs. `logs_are_empty` says that logs hold nothing that is in no
-/// table.
+/// Numbers that are free provided that no table has keys of them. `logs_are_empty` says that everything in the logs is
+/// in tables, too.
 fn numbers_without_logs(version: &Version, state: &State, logs_are_empty: bool) -> Vec<u8> {
     let spaces = &version.keyspaces;
     let in_logs = |log: u64| {
@@ -169,7 +174,8 @@ fn has_key_of(table: &Arc<Table>, number: u8) -> Result<bool> {
     Ok(entry.is_valid() && entry.key().first() == Some(&number))
 }
 
-/// The lowest of these that no table has keys of; rather one that no table's range has than one to be looked for.
+/// The lowest of `numbers` of which no table has keys. Numbers that are in no table's key range are preferred: tables
+/// need not be read for them.
 fn number_in_no_table(version: &Version, numbers: &[u8]) -> Result<Option<u8>> {
     let is_beside = |number: &u8| {
         let mut tables = version.levels.iter().flatten();
@@ -187,7 +193,7 @@ fn number_in_no_table(version: &Version, numbers: &[u8]) -> Result<Option<u8>> {
 }
 
 impl Core {
-    /// A number that is free; and the merges that are under way, which may write what they have read of others.
+    /// A free number, and the running merges that may still write keys of numbers that are not live.
     fn free_number(&self, writer: &Writer) -> Result<(Option<u8>, Vec<Claim>)> {
         let state = self.state.lock();
         let version = self.view.load().version.clone();
@@ -200,7 +206,7 @@ impl Core {
         Ok((number_in_no_table(&version, &numbers)?, running))
     }
 
-    /// True if a number is free, or is when merges under way are done.
+    /// True if a number is free, once running merges that stand in the way are done.
     fn is_a_number_free(&self) -> Result<bool> {
         loop {
             let (number, merges) = self.free_number(&self.writer.lock())?;
@@ -211,8 +217,8 @@ impl Core {
         }
     }
 
-    /// Wins the number of a keyspace that was dropped: logs that hold entries of it are flushed, and if that was not
-    /// it, what tables hold of one is merged. False if that won none.
+    /// Frees the number of a dropped keyspace: by flushing the logs that hold its entries, and if that is not enough,
+    /// by merging its entries out of tables. False if no number could be freed.
     fn free_a_number(&self) -> Result<bool> {
         self.flush()?;
         if !self.is_a_number_free()? {
@@ -231,9 +237,9 @@ impl Core {
 }
 
 impl Store {
-    /// Makes a keyspace; it survives the loss of power when this returns. Names have 1 to
-    /// [`KEYSPACE_NAME_BYTES_MAX`] bytes, and there are at most [`KEYSPACES_MAX`]. So many dropped ones may have to be
-    /// flushed and merged away first.
+    /// Creates a keyspace; it is durable when this returns. A name has 1 to [`KEYSPACE_NAME_BYTES_MAX`] bytes and must
+    /// not be in use; a store has at most [`KEYSPACES_MAX`] keyspaces. If all numbers are taken up by dropped ones,
+    /// this waits until one of them is merged away.
     pub fn create_keyspace(&self, name: &str) -> Result<Keyspace> {
         if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX {
             return Err(Error::invalid(format!(
@@ -243,7 +249,7 @@ impl Store {
         }
         let core = &self.core;
         core.state.check_writable()?;
-        // Who makes another one meanwhile may take the number that was won.
+        // Another thread that creates a keyspace may take the number that was freed.
         while !self.make_keyspace(name)? {
             if self.version().keyspaces.are_all_live() {
                 return Err(Error::invalid(format!("a store has at most {KEYSPACES_MAX} keyspaces")));
@@ -257,7 +263,7 @@ impl Store {
         self.keyspace(name)
     }
 
-    /// The keyspace of this name, made if it is not there.
+    /// The keyspace of this name; it is created if absent.
     pub fn keyspace_or_create(&self, name: &str) -> Result<Keyspace> {
         // Another thread may make it first.
         let create = |_| self.create_keyspace(name).or_else(|error| self.keyspace(name).map_err(|_| error));
@@ -271,13 +277,14 @@ impl Store {
         if self.version().keyspaces.named(name).is_some() {
             return Err(Error::invalid(format!("there is a keyspace {name:?} already")));
         }
-        core.check_told(name.len())?;
+        core.check_manifest_room(name.len())?;
         let (Some(number), _) = core.free_number(&writer)? else { return Ok(false) };
         core.install(&Edit { created: vec![(number, name.into())], ..Edit::default() }, |_, _| ())?;
         Ok(true)
     }
 
-    /// The keyspace of this name. `default` is the one that a store's plain keys are in.
+    /// The keyspace of this name; an error if there is none. `default` holds the keys that are written without a
+    /// keyspace.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
         match self.version().keyspaces.named(name) {
             Some(space) => Ok(Keyspace { core: self.core.clone(), space: space.clone() }),
@@ -290,8 +297,9 @@ impl Store {
         self.version().keyspaces.names()
     }
 
-    /// Drops a keyspace with all it holds, for good when this returns. Its handles refuse from then on; iterators go
-    /// on. Tables that hold nothing else are erased soon, other entries when their table is next rewritten.
+    /// Drops a keyspace and all its entries, durably when this returns. Its handles return errors from then on; open
+    /// iterators stay valid. Tables that hold nothing else are erased soon; other entries go when their table is next
+    /// rewritten.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = &self.core;
         let space = self.keyspace(name)?.space;
@@ -305,15 +313,15 @@ impl Store {
         self.version().keyspaces.check(&space)?;
         let newest_log = core.next_number.load(Ordering::Relaxed) - 1;
         core.install(&Edit { dropped: vec![(space.number, newest_log)], ..Edit::default() }, |_, _| ())?;
-        // What holds nothing else is erased without any room.
+        // Tables that hold nothing else can be erased even if there is no room for merges.
         core.state.try_again(&mut core.state.lock());
         drop(writer);
         Ok(())
     }
 }
 
-/// A named key range of a store, with an order of its own. Batches may touch several ([`Batch::put_in`]). Keeps the
-/// medium of the store until it is dropped.
+/// A handle on a named, separately ordered set of keys of a store. A batch may write to several keyspaces
+/// ([`Batch::put_in`]). The handle keeps the medium of the store open until it is dropped.
 ///
 /// ```
 /// # use vellum_base::RealEnv;
@@ -344,38 +352,39 @@ impl Keyspace {
         &self.space.name
     }
 
-    /// Sets `key` to `value`; survives the process.
+    /// Sets `key` to `value` with [`Durability::Buffered`].
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let mut batch = Batch::new();
         batch.put_in(self, key, value)?;
         self.core.write(&batch, Durability::Buffered)
     }
 
-    /// Removes `key`, if it is there; survives the process.
+    /// Removes `key` if present, with [`Durability::Buffered`].
     pub fn delete(&self, key: &[u8]) -> Result<()> {
         let mut batch = Batch::new();
         batch.delete_in(self, key)?;
         self.core.write(&batch, Durability::Buffered)
     }
 
-    /// The value of `key`.
+    /// The value of `key`; `None` if it is absent.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
-    /// The value of `key`, into memory that is used again and again. False if there is none; then `value` is anything.
+    /// Reads the value of `key` into `value`, whose memory is reused. False if the key is absent; the contents of
+    /// `value` are unspecified then.
     pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.find(key, None, value)
     }
 
-    /// Walks through the keys within `bounds`, as they are now.
+    /// An iterator over the keys within `bounds`, as they are now.
     pub fn iter(&self, bounds: Bounds) -> Result<Iter> {
         self.walk(None, bounds)
     }
 
     fn find(&self, key: &[u8], seq: Option<u64>, value: &mut Vec<u8>) -> Result<bool> {
-        // Of this moment: what another keyspace puts later, which was given the number of this one, is not seen.
+        // As of one moment: later puts to another keyspace that was given this number are not visible.
         let (view, now) = self.core.moment();
         view.version.keyspaces.check(&self.space)?;
         let seq = Some(seq.unwrap_or(now));
@@ -398,14 +407,14 @@ impl fmt::Debug for Keyspace {
 }
 
 impl Snapshot {
-    /// The value of `key` in `keyspace` then. A keyspace that was dropped since is gone from snapshots too.
+    /// The value of `key` in `keyspace` at the time of the snapshot. An error if the keyspace was dropped since.
     pub fn get_in(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         self.check(keyspace)?;
         Ok(keyspace.find(key, Some(self.seq), &mut value)?.then_some(value))
     }
 
-    /// Walks through the keys of `keyspace` within `bounds`, as they were then.
+    /// An iterator over the keys of `keyspace` within `bounds` at the time of the snapshot.
     pub fn iter_in(&self, keyspace: &Keyspace, bounds: Bounds) -> Result<Iter> {
         self.check(keyspace)?;
         keyspace.walk(Some(self.seq), bounds)

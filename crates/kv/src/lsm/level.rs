@@ -1,4 +1,4 @@
-//! A level below the first as one source: its tables do not overlap, so one is open at a time.
+//! A sorted level as one source: its tables do not overlap, so only one is read at a time.
 
 use crate::key::Stamp;
 use crate::lsm::compaction::Piece;
@@ -7,16 +7,16 @@ use crate::lsm::table::{Reading, StoredLeaf, Table, TableCursor, TableStream};
 use std::sync::Arc;
 use vellum_base::Result;
 
-/// Walks through the tables of a level, each by what `open` makes of it.
+/// Concatenates the tables of a level, each read through what `open` returns for it.
 pub(crate) struct Level<T, S, F> {
-    /// In the order of their keys.
+    /// In key order.
     tables: T,
     open: F,
     at: usize,
     here: Option<S>,
 }
 
-/// Walks through a level in both directions.
+/// A cursor over a level, in both directions.
 pub(crate) type LevelCursor<T> = Level<T, TableCursor, fn(Arc<Table>) -> TableCursor>;
 
 impl<T: AsRef<[Arc<Table>]>> LevelCursor<T> {
@@ -25,7 +25,7 @@ impl<T: AsRef<[Arc<Table>]>> LevelCursor<T> {
     }
 }
 
-/// Reads tables that follow one another from front to back, as far as their keys are in `piece`.
+/// A stream over the entries of adjacent tables whose keys are in `piece`.
 pub(crate) fn stream_of(mut tables: Vec<Arc<Table>>, reading: Reading, piece: Piece) -> impl Stream {
     tables.retain(|table| {
         piece.after.as_ref().is_none_or(|after| table.meta.largest > *after)
@@ -46,7 +46,7 @@ impl<T: AsRef<[Arc<Table>]>, S: Stream, F: Fn(Arc<Table>) -> S> Level<T, S, F> {
         Ok(())
     }
 
-    /// True if the table at hand has nothing more in this direction.
+    /// True if the current table is exhausted in the direction of travel.
     fn at_end(&self) -> bool {
         self.here.as_ref().is_some_and(|source| !source.is_valid())
     }
@@ -142,7 +142,7 @@ where
     }
     fn land(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         self.here.as_mut().map_or(Ok(()), |source| source.land(key, stamp))?;
-        // The next table may go on with newer versions than asked for, of the same key.
+        // The next table may begin with versions of the same key that are newer than `stamp`.
         self.skip_forward(|source| source.seek(key, stamp))
     }
     fn prev(&mut self) -> Result<()> {

@@ -12,12 +12,12 @@ use crate::options::Rules;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Result};
 
-/// Compaction on request gathers so many times at most: beside writers there is always something.
+/// Most rounds of gathering in one compaction on request: with concurrent writers there is always something to gather.
 const GATHER_ROUNDS: usize = 3;
-/// And looks so many times whether it is done: what cannot be gathered now is left.
+/// Most checks whether gathering is done. What cannot be gathered by then is left.
 const GATHER_WAKES: usize = 1000;
 
-/// What somebody waits for: that tables of the level that hold keys of the range go into the next.
+/// A request, on which a caller waits, to merge those tables of a level that hold keys of a range into the next level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub level: usize,
@@ -25,28 +25,27 @@ pub(crate) struct Request {
 }
 
 impl Store {
-    /// Flushes, then merges the tables that hold keys within `bounds`, and those that share a table with them, into the
-    /// deepest level that holds any.
+    /// Flushes, then merges all tables that hold keys within `bounds` into the deepest level that holds any.
     pub fn compact_range(&self, bounds: Bounds) -> Result<()> {
         self.core.compact(&bounds.within(DEFAULT_KEYSPACE))
     }
 }
 
 impl Keyspace {
-    /// Merges the tables that hold keys within `bounds` ([`Store::compact_range`]). Flushes first.
+    /// [`Store::compact_range`] for the keys of this keyspace.
     pub fn compact_range(&self, bounds: Bounds) -> Result<()> {
         self.core.view.load().version.keyspaces.check(&self.space)?;
         self.core.compact(&bounds.within(self.space.number))
     }
 }
 
-/// The deepest level that has anything of a range.
+/// The deepest level with a table that overlaps a range.
 fn deepest_that_holds(version: &Version, range: &Range) -> Option<usize> {
     (0..LEVELS).rev().find(|level| version.levels[*level].iter().any(|table| range.meets(&table.meta)))
 }
 
 impl State {
-    /// Takes one such request back.
+    /// Removes one request equal to `request`.
     pub(crate) fn withdraw(&mut self, request: &Request) {
         if let Some(at) = self.requested.iter().position(|other| other == request) {
             self.requested.swap_remove(at);
@@ -55,11 +54,11 @@ impl State {
 }
 
 impl Core {
-    /// Flushes, then merges every level into the deepest that holds anything of `range`, and gathers there what is
-    /// small, or holds deletes, for which nothing is left to hide, or what was dropped.
+    /// Flushes, then merges every level into the deepest that holds anything of `range`. There it gathers small tables,
+    /// and tables with deletes, which have nothing left to hide, or with dropped keyspaces.
     pub(crate) fn compact(&self, range: &Range) -> Result<()> {
         match self.flush() {
-            // Merging what is there may win the room for it.
+            // Merging what is in tables may make room for the flush.
             Err(error) if error.kind() == Kind::NoSpace => {
                 self.empty_levels(range)?;
                 self.flush()?;
@@ -71,11 +70,11 @@ impl Core {
         self.state.check_writable()
     }
 
-    /// What of a level does not fit now may when deeper ones have won some room: it is tried again, as long as that
-    /// moves anything.
+    /// Empties all levels but the deepest. A merge that does not fit may fit once deeper levels have freed room, so
+    /// this is repeated as long as it gets anywhere.
     fn empty_levels(&self, range: &Range) -> Result<()> {
         let merged = || self.counts.compactions.load(Relaxed) + self.counts.moves.load(Relaxed);
-        // Beside writers there is always something that moves.
+        // With concurrent writers there is always something that moves.
         let mut tries = LEVELS;
         loop {
             let before = merged();
@@ -87,10 +86,10 @@ impl Core {
         }
     }
 
-    /// Tries each level in turn. Why one could not be emptied, if there was no room for it.
+    /// Tries each level in turn. Returns the first error for lack of room, if any.
     fn empty_each_level(&self, range: &Range) -> Result<Option<Error>> {
         let (mut level, mut refused) = (0, None);
-        // The deepest level may get deeper meanwhile.
+        // The deepest level may change meanwhile.
         while level < self.deepest(range) {
             match self.empty_level(&Request { level, range: range.clone() }) {
                 Err(error) if error.kind() == Kind::NoSpace => {
@@ -103,12 +102,12 @@ impl Core {
         Ok(refused)
     }
 
-    /// Makes tables of the deepest level anew that become fewer or shorter by it, as far as there is room.
+    /// Rewrites tables of the deepest level where that makes them fewer or shorter, as far as there is room.
     fn gather(&self, range: &Range) -> Result<()> {
         if self.options.rules == Rules::LevelDb {
             return Ok(());
         }
-        // What merges made meanwhile may be next to what was gathered.
+        // Merges may have put new small tables next to gathered ones meanwhile.
         for round in 0..GATHER_ROUNDS {
             let gather = self.to_gather(range, round == 0);
             if gather.tables.is_empty() {
@@ -143,7 +142,7 @@ impl Core {
         Ok(())
     }
 
-    /// Small tables that are next to each other, and, if so asked, those that hold deletes.
+    /// Adjacent small tables and, if `deletes`, also tables that hold deletes or dropped keyspaces.
     fn to_gather(&self, range: &Range, deletes: bool) -> Gather {
         let in_vain = self.state.lock().gathered_in_vain.clone();
         let version = self.view.load().version.clone();
@@ -165,22 +164,22 @@ impl Core {
         Gather { level, tables: numbers }
     }
 
-    /// The level that what is in `range` is to end in.
+    /// The level into which everything in `range` is to be merged.
     fn deepest(&self, range: &Range) -> usize {
         let version = self.view.load().version.clone();
         let deepest = deepest_that_holds(&version, range).unwrap_or(0);
-        // What was dropped from its tables goes when they are merged on, where they are not gathered.
+        // Under LevelDB's rules nothing is gathered: entries of dropped keyspaces go by merging one level further.
         let is_unclean = || version.levels[deepest].iter().any(|table| version.keyspaces.has_dead(table));
         let further = self.options.rules == Rules::LevelDb && is_unclean();
         (deepest.max(1) + usize::from(further)).min(LEVELS - 1)
     }
 
-    /// Waits until what a level has of a range now is merged into the next.
+    /// Waits until the tables that a level has in a range now are merged into the next.
     pub(crate) fn empty_level(&self, request: &Request) -> Result<()> {
         let mut state = self.state.lock();
         let version = self.view.load().version.clone();
         let tables = version.levels[request.level].iter();
-        // Not those that come later, or this might not end beside writers.
+        // Tables that are added later do not count, or this might never end with concurrent writers.
         let mut left: Vec<u64> =
             tables.filter(|t| request.range.meets(&t.meta)).map(|t| t.meta.number).collect();
         drop(version);
@@ -196,7 +195,7 @@ impl Core {
             if left.is_empty() {
                 break;
             }
-            // A job that does not fit now will not fit later, if nothing is under way.
+            // If nothing is running, a job that does not fit now will not fit later.
             let changed;
             (state, changed) = self.wait_for_change(state)?;
             stuck = !changed;

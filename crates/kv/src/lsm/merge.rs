@@ -1,73 +1,72 @@
-//! Sorted sources, seen as one.
+//! Merging of sorted sources into one.
 
 use crate::key::{Stamp, compare};
 use crate::lsm::table::StoredLeaf;
 use std::cmp::Ordering;
 use vellum_base::Result;
 
-/// A place in something sorted that is read from front to back. `key`, `stamp` and `value` are only asked for while
-/// valid.
+/// A forward cursor over something sorted. `key`, `stamp` and `value` may be called only while it is valid.
 pub(crate) trait Stream: Send {
     fn is_valid(&self) -> bool;
     fn key(&self) -> &[u8];
     fn stamp(&self) -> Stamp;
-    /// Where values may be elsewhere, it is loaded before.
+    /// If values may be elsewhere, [`Stream::load`] must have been called.
     fn value(&self) -> &[u8];
-    /// Bytes of it, loaded or not.
+    /// Length of the value, loaded or not.
     fn value_bytes(&self) -> usize {
         self.value().len()
     }
-    /// Reads the value of the entry, if it is elsewhere.
+    /// Reads the value of the current entry, if it is elsewhere.
     fn load(&mut self) -> Result<()> {
         Ok(())
     }
-    /// True if the entry, or one beside it, was read by clients lately, as far as that is known.
+    /// True if clients are known to have read the entry, or one near it, lately.
     fn is_hot(&self) -> bool {
         false
     }
     fn first(&mut self) -> Result<()>;
     fn next(&mut self) -> Result<()>;
 
-    /// If the entry is the first of a leaf that another table could take over as it is: the last entry of that leaf,
-    /// its key in `last`.
+    /// If the current entry is the first of a leaf that could be kept unchanged: the stamp of that leaf's last entry,
+    /// and its key in `last`.
     fn leaf_end(&mut self, last: &mut Vec<u8>) -> Result<Option<Stamp>> {
         let _ = last;
         Ok(None)
     }
-    /// True if that leaf has a newer version of this entry.
+    /// True if that leaf has a newer version of an entry with this key and stamp.
     fn leaf_hides(&self, key: &[u8], stamp: Stamp) -> Result<bool> {
         let _ = (key, stamp);
         Ok(false)
     }
-    /// Passes the leaf that [`Stream::leaf_end`] told of, and hands it out.
+    /// Returns the leaf that [`Stream::leaf_end`] described, and moves past it.
     fn take_leaf(&mut self) -> Result<Option<StoredLeaf>> {
         Ok(None)
     }
 }
 
-/// A place in something sorted that goes anywhere.
+/// A cursor over something sorted that moves in both directions, and seeks.
 pub(crate) trait Cursor: Stream {
     fn last(&mut self) -> Result<()>;
-    /// To the first entry at or after (`key`, `stamp`).
+    /// Moves to the first entry at or after (`key`, `stamp`).
     fn seek(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         self.aim(key)?;
         self.land(key, stamp)
     }
-    /// The first part of a seek: finds where to look, so that memory is on its way while other sources do so.
+    /// First half of a seek: finds the leaf and prefetches it, so that memory loads overlap with those of other
+    /// sources.
     fn aim(&mut self, key: &[u8]) -> Result<()>;
-    /// The second part of it.
+    /// Second half of a seek.
     fn land(&mut self, key: &[u8], stamp: Stamp) -> Result<()>;
     fn prev(&mut self) -> Result<()>;
 }
 
-/// States: forward (every source stands at its first entry at or after the current one) or backward (at its last
-/// entry at or before it). [`Merge::next`] is for forward, [`Merge::prev`] for backward; `seek` and `seek_before`
-/// choose.
+/// States: forward (every source is at its first entry at or after the current one) or backward (at its last entry at
+/// or before it). [`Merge::next`] is for forward, [`Merge::prev`] for backward; `seek` and `seek_before` choose.
 ///
 /// Invariants
-/// 1. `heap` holds the sources that are valid, each not after its two children in the direction of travel.
-/// 2. `rival` is the entry that comes after the one on top, of the sources below it; `None` if there are none. Most
-///    steps stay within the largest source: they compare with this copy and touch no other.
+/// 1. `heap` is a binary heap of the valid sources, ordered in the direction of travel.
+/// 2. `rival` is a copy of the next entry among the sources other than the top one; `None` if there are none. Most
+///    steps stay within the largest source: they compare with this copy, and touch no other source.
 pub(crate) struct Merge<S: ?Sized> {
     sources: Vec<Box<S>>,
     heap: Vec<usize>,
@@ -76,7 +75,7 @@ pub(crate) struct Merge<S: ?Sized> {
 }
 
 impl<S: Stream + ?Sized> Merge<S> {
-    /// No two sources hold the same entry (key and stamp).
+    /// No two sources may hold the same entry (key and stamp).
     pub(crate) fn new(sources: Vec<Box<S>>) -> Merge<S> {
         Merge { heap: Vec::with_capacity(sources.len()), sources, rival: None, rival_key: Vec::new() }
     }
@@ -87,14 +86,14 @@ impl<S: Stream + ?Sized> Merge<S> {
         self.heap.first().map(|at| &*self.sources[*at])
     }
 
-    /// Forward from the first entry.
+    /// Moves to the first entry, forward.
     pub(crate) fn first(&mut self) -> Result<()> {
         self.sources.iter_mut().try_for_each(|s| s.first())?;
         self.arrange(Ordering::Less);
         Ok(())
     }
 
-    /// Makes the value of the current entry one that can be looked at.
+    /// Loads the value of the current entry, so that it can be read.
     #[inline]
     pub(crate) fn load(&mut self) -> Result<()> {
         match self.heap.first() {
@@ -103,7 +102,7 @@ impl<S: Stream + ?Sized> Merge<S> {
         }
     }
 
-    /// Forward by one.
+    /// Moves to the next entry.
     pub(crate) fn next(&mut self) -> Result<()> {
         if let Some(at) = self.heap.first() {
             self.sources[*at].next()?;
@@ -112,9 +111,9 @@ impl<S: Stream + ?Sized> Merge<S> {
         Ok(())
     }
 
-    /// If the source at the current entry has a leaf that begins here, and no other source has an entry before its end,
-    /// passes it and hands it out. What others have of its last key is older then. If only the newest versions are
-    /// wanted, older ones of what is in the leaf are passed first; `passed` gets the bytes of each.
+    /// If the current entry begins a leaf of its source, and no other source has an entry before the end of that leaf,
+    /// returns the leaf and moves past it. Entries of other sources with its last key are older then. If `newest_only`,
+    /// older versions of the leaf's entries are skipped first; `passed` is called with the bytes of each.
     pub(crate) fn take_leaf(
         &mut self,
         last: &mut Vec<u8>,

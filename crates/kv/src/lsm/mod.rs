@@ -1,7 +1,7 @@
-//! The ordered engine: an LSM tree (papers/flashkv.txt). Reading order: `store`, `writer` (how a write goes), `core`
-//! (what readers see, locks), `table` and `memtable`, `background`, `flush` and `compaction`; `room` and `wait` (what
-//! fits, and who waits until it does); `open`, `recover` and `replay`; then what is asked for besides: `keyspace`,
-//! `ingest`, `manual`, `checkpoint`, `verify`, `repair`. Values that stay in logs are in `kept_log`.
+//! The ordered engine: an LSM tree (papers/flashkv.txt). Reading order: `store`, `writer` (the path of a write), `core`
+//! (what readers see, locks), `table` and `memtable`, `background`, `flush` and `compaction`; `room` and `wait` (how
+//! much fits, and who waits until it does); `open`, `recover` and `replay`; then further functions: `keyspace`,
+//! `ingest`, `manual`, `checkpoint`, `verify`, `repair`. `kept_log` is about values that stay in logs.
 
 pub(crate) mod background;
 pub(crate) mod cache;

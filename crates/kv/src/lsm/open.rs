@@ -1,4 +1,4 @@
-//! From options and a medium to an open store.
+//! Opening a store: from options and a medium to [`Core`].
 
 use crate::freewrite::{Asked, Extent};
 use crate::journal::{Area, COMPARATOR, Edit, Ending, PAYLOAD_BYTES_MAX, Wal};
@@ -22,32 +22,31 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, AtomicUsize};
 use vellum_base::{Env, Error, Kind, Result};
 
-/// Memtables that level 1 has room for: a little more than level 0 has when it is merged, as least is written where
-/// levels grow evenly (docs/decisions/0016).
+/// Default size of level 1 in memtables: a little more than level 0 has when it is merged, as write amplification is
+/// least if levels grow evenly (docs/decisions/0016).
 const LEVEL1_MEMTABLES: u64 = 16;
-/// Most logs of earlier lives that one memtable is of.
+/// Most logs that are replayed into one memtable.
 const REPLAYED_LOGS_MAX: usize = 64;
-/// For the open log, where its end is held in memory, room for so much of a memtable is taken ahead, and no more than
-/// that: nobody else has it meanwhile.
+/// Part of a memtable, and most bytes, that are allocated ahead for an open log whose end is held in memory. Nothing
+/// else can use that room meanwhile.
 const LOG_PARTS_AHEAD: u64 = 4;
 const LOG_BYTES_AHEAD_MAX: u64 = 4 << 20;
 
-/// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
+/// Recovers the store on `media`, or creates one, and removes leftovers. Background tasks are not started.
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
     options.check()?;
     check_shape(&media.shape())?;
     let mut limits = limits(&*media, &options);
     let logs_max = media.shape().logs_max;
     options.memtables_max = options.memtables_max.clamp(1, (logs_max - 2) / 2);
-    // A memtable on its way to tables has two logs at most, the newest one more than that after this.
+    // A waiting memtable has two logs at most, the newest one more once this is done.
     limits.replayed_logs_max =
         logs_max.saturating_sub(2 * (options.memtables_max + 1)).clamp(1, REPLAYED_LOGS_MAX);
     if options.compaction_bytes == 0 {
         options.compaction_bytes = limits.memtable_bytes;
     }
     if let Some(all) = tables_of(&*media, &options, &limits)? {
-        // Writes are refused while merging levels 0 and 1 would not fit: where room is short each of them has to be
-        // small.
+        // Writes are refused while merging levels 0 and 1 would not fit, so both have to be small where room is short.
         let tables = usize::try_from(all / 16).unwrap_or(usize::MAX).max(4);
         limits.spare_tables_max = all / 10;
         limits.short.level0_compact = tables;
@@ -58,9 +57,9 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
             limits.short.level1_bytes = limits.level1_bytes.min(tables as u64 * table_bytes);
         }
     }
-    // Who waits for fewer tables waits for a merge, which has to be due.
+    // Whoever waits for fewer tables waits for a merge, which must be due then.
     options.level0_stop = options.level0_stop.max(options.level0_compact).max(1);
-    // A flush writes a table, too, and perhaps an ingest.
+    // A flush writes a table, too, and perhaps an ingest does.
     let merged_max = media.tables_written_max().saturating_sub(2).max(1);
     options.compaction_tasks = options.compaction_tasks.min(merged_max);
     let sharing = sharing(&*media, &mut options, &limits)?;
@@ -88,15 +87,15 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         core.state.poison(refused());
         return Ok(core);
     }
-    // What was read from them may never have been synced, and what is written from now on builds on it.
+    // What was replayed may never have been synced, but later writes will depend on it.
     let logs = found.frozen.iter().flat_map(|frozen| &frozen.logs).chain(&found.active.logs);
     let mut logs = logs.peekable();
     if logs.peek().is_some() {
-        // What was taken ahead of the newest when the process ended.
+        // Discards what was allocated ahead in the newest log.
         media.trim_area(Area::log(found.previous.number), found.previous.length)?;
     }
     logs.try_for_each(|log| media.sync_area(Area::log(*log)))?;
-    // And what goes now is what the manifest does not name, as far as it was written: that must be safe before.
+    // Leftovers are what the manifest does not name, so it must be durable before they are removed.
     media.sync_area(Area::manifest(found.current.manifest))?;
     let (leftovers, current) = (std::mem::take(&mut found.leftovers), found.current);
     let core = core_of(found, media, env, (options, sharing), limits, library);
@@ -105,7 +104,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     Ok(core)
 }
 
-/// How leaves can be in two tables, if that is wanted; puts what is done with it into the options.
+/// How the medium shares leaves, if that is wanted. Puts the mode in force into the options.
 fn sharing(media: &dyn Media, options: &mut Options, limits: &Limits) -> Result<Sharing> {
     let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = *options;
     let asked = Asked { reuse, caps, unit_bytes, island_bytes_min };
@@ -116,7 +115,7 @@ fn sharing(media: &dyn Media, options: &mut Options, limits: &Limits) -> Result<
     Ok(sharing)
 }
 
-/// Tables that the medium holds, where it says so.
+/// Number of tables that the medium can hold, if known.
 fn tables_of(media: &dyn Media, options: &Options, limits: &Limits) -> Result<Option<u64>> {
     if options.read_only {
         return Ok(None);
@@ -134,7 +133,7 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
     let log = usize::try_from(shape.log_bytes).unwrap_or(usize::MAX);
     // A memtable should fill one table, and no more.
     let table = usize::try_from(shape.table_bytes).unwrap_or(usize::MAX);
-    // A hundred and more of them should fit where room is short, or none could be kept for compaction.
+    // More than a hundred should fit the medium where room is short, or nothing could be reserved for compaction.
     let share = usize::try_from(all / 128).unwrap_or(usize::MAX);
     let memtable_of = |bytes: usize| bytes.max(64 << 10).min(log / 8 * 7).min(table / 8 * 7);
     let small = memtable_of(options.memtable_bytes.min(share));
@@ -142,9 +141,9 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
         Rules::Vellum => memtable_of(options.memtable_bytes),
         Rules::LevelDb => small,
     };
-    // A table has its only key up to nine times, as far as whoever plans it knows, and the value twice.
+    // A table of one entry may contain its key up to nine times by the estimates used, and the value twice.
     let manifest = usize::try_from(shape.manifest_bytes).unwrap_or(usize::MAX);
-    // It has two keys of each table, and where it is a slot of NVRAM it is no longer than that.
+    // The manifest has two keys per table; in NVRAM its length is limited.
     let told = if shape.areas_are_files { KEY_BYTES_MAX } else { manifest / 8 };
     let key_bytes_max = KEY_BYTES_MAX.min(table / 16).min(told);
     let value_bytes_max = VALUE_BYTES_MAX.min(table / 8).min(log / 4);
@@ -153,11 +152,11 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
             .max(4 * if shape.whole_tables { shape.table_bytes } else { 0 }),
         bytes => bytes,
     };
-    // In a directory what is counted as a table is what a memtable becomes.
+    // On media that count bytes, one table in terms of room is what a memtable becomes.
     let table_bytes = shape.table_bytes.min((all / 64).max(2 * small as u64));
     let counted = |bytes: u64| if media.room_bytes().is_some() { bytes.div_ceil(small as u64) } else { 1 };
     let two = counted(table_bytes) + counted(longest_of_piece(table_bytes));
-    // Besides the batch a log has its head, a mark, and the head of the record.
+    // In addition to the batch a log has its head, a mark, and the head of the record.
     let batch_bytes_max = (log - 128).min(PAYLOAD_BYTES_MAX);
     Limits {
         memtable_bytes,
@@ -174,15 +173,15 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
     }
 }
 
-/// Makes an empty store: a manifest that says so, then CURRENT.
+/// Creates an empty store: a manifest, then CURRENT.
 fn create(media: &Arc<dyn Media>, library: &Arc<Library>, limits: &Limits) -> Result<Recovered> {
-    // Perhaps its making was cut short before.
+    // An earlier creation may have been interrupted.
     media.areas()?.into_iter().try_for_each(|area| media.remove_area(area))?;
     let mut manifest = Manifest::new(media.clone(), library.env.random(), COMPARATOR, None);
     manifest.append(&Edit::default(), || Edit { next_number: Some(2), ..Edit::default() }, || 1)?;
     let made = recover(&**media, library, limits, Ending::Torn)?;
     let made = made.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))?;
-    // The medium's ledger has what that took.
+    // The bytes written for it are in the ledger of the medium, so they must not count twice.
     Ok(Recovered { lifetime: Lifetime::default(), ..made })
 }
 

@@ -1,7 +1,7 @@
-//! Opening a store: CURRENT, manifest, tables, logs; then what is left over is removed.
+//! Recovery: reads CURRENT, manifest, tables and logs, and finds leftovers to be removed.
 //!
-//! 1. Nothing is erased before all that the manifest counts on was found in order.
-//! 2. Logs are a chain (`journal/chain.rs`). What is not on it is left over from an earlier life.
+//! 1. Nothing is erased before everything that the manifest relies on was found without damage.
+//! 2. Logs form a chain (`journal/chain.rs`). Those not on it are leftovers.
 
 use crate::journal::{COMPARATOR, Edit, Ending, LEVELS, Previous, TableMeta, check_comparator};
 use crate::leftovers::{Leftovers, no_current, number_after};
@@ -25,11 +25,11 @@ pub(crate) struct Recovered {
     pub last_seq: u64,
     pub next_number: u64,
     pub closed: Option<(u64, u64)>,
-    /// Memtables that go straight to tables, oldest first.
+    /// Memtables to be flushed at once, oldest first.
     pub frozen: Vec<Frozen>,
-    /// The memtable to go on with.
+    /// The active memtable.
     pub active: Replayed,
-    /// The newest log, and how long it is.
+    /// The newest log and its length.
     pub previous: Previous,
     pub leftovers: Leftovers,
     pub lifetime: Lifetime,
@@ -53,7 +53,7 @@ impl ManifestState {
     }
 }
 
-/// Reads the store. `None` if there is none.
+/// Recovers the store; `None` if there is none.
 pub(crate) fn recover(
     media: &dyn Media,
     library: &Arc<Library>,

@@ -1,10 +1,10 @@
-//! What there is room for, and how large memtables and the upper levels are therefore.
+//! How much room there is, and the sizes of memtables and upper levels that follow from it.
 //!
-//! A store may grow until merging all of levels 0 and 1 would not fit any more ([`Core::spare_tables`]). While there is
-//! plenty of room memtables and levels are as large as was asked for, which writes least. When it gets short they are
-//! made small, so that what is kept for merges is small.
+//! A store may grow until merging all of levels 0 and 1 would no longer fit ([`Core::spare_tables`]). While there is
+//! plenty of room, memtables and levels have the sizes asked for, which writes least. When room gets short they are
+//! made smaller, so that less has to be reserved for merges. Room is counted in tables ([`Room`]).
 
-use crate::journal::{STORE_TOLD_BYTES, TABLE_TOLD_BYTES};
+use crate::journal::{STORE_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
 use crate::lsm::compaction::{Room, Shape, Small, tables_of_merge};
 use crate::lsm::core::{Core, State};
 use crate::lsm::table::Table;
@@ -14,27 +14,28 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Result};
 
-/// Tables that puts leave for deletes: what these take until they are merged.
+/// Tables that puts must leave free for deletes, which take room until they are merged.
 const DELETE_TABLES: u64 = 3;
-/// Most tables that are set aside for merges of deeper levels where it is asked whether room is short: tables may be
-/// many times as large as memtables are.
+/// Upper limit of what merges of deeper levels contribute to the threshold at which room counts as short: tables may be
+/// many times as large as memtables.
 const SHORT_MERGE_TABLES: u64 = 16;
-/// What a flush on request leaves besides, for the manifest, and what makes a table longer than what it holds.
+/// Additional room that a flush on request must leave: for the manifest, and for the overhead of tables over their
+/// entries.
 const FLUSH_MARGIN_BYTES: u64 = 128 << 10;
-/// A memtable takes one of so many parts of the room to spare: it is there as a log, then as a table.
+/// A memtable takes one in so many parts of the spare room: it exists as a log, and then as a table.
 const MEMTABLE_PARTS: u64 = 8;
 
-/// Names of keyspaces may have one of so many parts of a manifest in NVRAM.
+/// Names of keyspaces may take at most one in so many bytes of a manifest in NVRAM.
 const NAMES_PARTS: u64 = 4;
 
-/// Small tables that become one unasked, at least, and where room is short.
+/// Fewest small tables that are gathered unasked, normally and where room is short.
 const GATHERED: usize = 8;
 const GATHERED_WHERE_SHORT: usize = 3;
 
-/// Tables that come of the memtables, about.
+/// Approximate number of tables that memtables become.
 const FLUSHED_TABLES: usize = 2;
 
-/// How large things are where room is short.
+/// Sizes while room is short.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Short {
     pub memtable_bytes: usize,
@@ -43,7 +44,7 @@ pub(crate) struct Short {
 }
 
 impl Core {
-    /// What can be written now; where only bytes can be told, in tables of a memtable each, as when room is short.
+    /// The free room. On media that count bytes, a table here is as large as a memtable is while room is short.
     pub(crate) fn room(&self) -> Room {
         match self.media.room_bytes() {
             Some(bytes) => {
@@ -52,27 +53,36 @@ impl Core {
             }
             None => {
                 let table_bytes = self.media.shape().table_bytes;
-                let tables = self.media.tables_free().min(self.tables_to_tell());
+                let tables = self.media.tables_free().min(self.manifest_tables(0));
                 Room { tables, table_bytes, whole_tables: true, is_tight: false }
             }
         }
     }
 
-    /// Tables that the manifest has room for, where it has no more than a slot of NVRAM: with keys as long as those
-    /// that it has, and some with the longest that was written.
-    fn tables_to_tell(&self) -> u64 {
-        self.tables_to_tell_beside(0)
+    /// Additional tables that the manifest has room to describe beside `more` bytes, where it is limited to a slot of
+    /// NVRAM. Their keys are assumed to be as long as those in it, and some as long as the longest written.
+    fn manifest_tables(&self, more: usize) -> u64 {
+        let shape = self.media.shape();
+        if shape.areas_are_files {
+            return u64::MAX;
+        }
+        let version = self.view.load().version.clone();
+        let longest = 2 * self.key_bytes_max.load(Relaxed);
+        let longer = FLUSHED_TABLES * longest.saturating_sub(version.bounds_bytes);
+        let needed = version.manifest_bytes + STORE_MANIFEST_BYTES + longer + more;
+        let left = shape.manifest_bytes.saturating_sub(needed as u64);
+        left / (TABLE_MANIFEST_BYTES + version.bounds_bytes) as u64
     }
 
-    /// An error if names, with one of so many bytes more, would have more of the manifest than leaves it to tables, or
-    /// more than what is kept for merges leaves them.
-    pub(crate) fn check_told(&self, name_bytes: usize) -> Result<()> {
+    /// An error if a manifest in NVRAM has no room for another keyspace name: names would exceed their part of it, or
+    /// leave too little to describe the tables that merges may need.
+    pub(crate) fn check_manifest_room(&self, name_bytes: usize) -> Result<()> {
         let (version, shape) = (self.view.load().version.clone(), self.media.shape());
-        let names = (version.keyspaces.told_bytes() + name_bytes) as u64;
+        let names = (version.keyspaces.manifest_bytes() + name_bytes) as u64;
         let reserve = self.reserve(&self.room(), &version, &self.state.lock());
         let needed = reserve + self.spare_for(false);
         let is_short = names > shape.manifest_bytes / NAMES_PARTS;
-        match shape.areas_are_files || !is_short && self.tables_to_tell_beside(name_bytes) >= needed {
+        match shape.areas_are_files || !is_short && self.manifest_tables(name_bytes) >= needed {
             true => Ok(()),
             false => Err(Error::new(
                 Kind::NoSpace,
@@ -81,56 +91,43 @@ impl Core {
         }
     }
 
-    /// The same, beside so many bytes more.
-    fn tables_to_tell_beside(&self, more: usize) -> u64 {
-        let shape = self.media.shape();
-        if shape.areas_are_files {
-            return u64::MAX;
-        }
-        let version = self.view.load().version.clone();
-        let longest = 2 * self.key_bytes_max.load(Relaxed);
-        let longer = FLUSHED_TABLES * longest.saturating_sub(version.bounds_bytes);
-        let needed = version.told_bytes + STORE_TOLD_BYTES + longer + more;
-        let left = shape.manifest_bytes.saturating_sub(needed as u64);
-        left / (TABLE_TOLD_BYTES + version.bounds_bytes) as u64
-    }
-
-    /// Tables that a writer leaves free besides those that a compaction of level 0 may need. Puts leave enough to merge
-    /// two tables of deeper levels, too.
+    /// Tables that a writer must leave free beyond the reserve. Puts must also leave enough to merge two tables of
+    /// deeper levels.
     pub(crate) fn spare_for(&self, only_deletes: bool) -> u64 {
         DELETE_TABLES + if only_deletes { 0 } else { self.merge_tables() }
     }
 
-    /// Tables that merges of deeper levels leave for deletes, and for merging these into level 1. None where there are
-    /// enough, but the manifest has no room to tell of more: merges then make it shorter, if anything.
+    /// Tables that merges of deeper levels must leave for deletes, and for merging these into level 1. Zero if it is
+    /// only the manifest that has no room for more tables: merges tend to make it shorter.
     pub(crate) fn kept_for_deletes(&self, state: &State) -> u64 {
-        if self.tables_to_tell() < self.media.tables_free() {
+        if self.manifest_tables(0) < self.media.tables_free() {
             return 0;
         }
         let merged = tables_of_merge(FLUSHED_TABLES as u64) + self.flush_tables(&self.room(), state);
         merged + self.spare_for(true).min(self.limits.spare_tables_max)
     }
 
-    /// Tables that merging one of a deeper level with another may create: no more than merging all of them, but for two
-    /// that may come there.
+    /// Tables that merging one table of a deeper level with another may create; no more than merging all of these
+    /// levels, which count as at least two tables.
     pub(crate) fn merge_tables(&self) -> u64 {
         let version = self.view.load();
         let deeper = self.room().taken_by(version.version.levels[2..].iter().flatten());
         self.limits.merge_tables.min(tables_of_merge(deeper.max(2)))
     }
 
-    /// Room is short before writers have to wait for it.
+    /// Room counts as short if fewer tables than this are spare, so that sizes shrink before writers have to wait.
     fn short_tables(&self) -> u64 {
         2 * (DELETE_TABLES + self.limits.merge_tables.min(SHORT_MERGE_TABLES))
     }
 
-    /// True if there is room for merges that nobody waits for.
+    /// True if there is room for merges that are not needed to make room.
     pub(crate) fn has_plenty(&self, version: &Version, state: &State) -> bool {
         self.has_spare_tables(self.short_tables() / 3 * 4, version, state)
     }
 
-    /// True if a memtable of so many bytes may become a table on request, and merging all of levels 0 and 1, and then
-    /// two tables of deeper levels, fits afterwards. In a directory that is told in bytes, as it may be short.
+    /// True if a memtable of `memtable_bytes` may be flushed on request: merging all of levels 0 and 1, and then two
+    /// tables of deeper levels, has to fit afterwards. Media that count bytes are checked in bytes, as the memtable may
+    /// be small.
     pub(crate) fn has_room_to_flush(&self, memtable_bytes: usize, version: &Version, state: &State) -> bool {
         let Some(left) = self.media.room_bytes() else {
             let spare = self.spare_for(false).min(self.limits.spare_tables_max);
@@ -149,20 +146,20 @@ impl Core {
             + FLUSH_MARGIN_BYTES
     }
 
-    /// Tables that are free besides what flushes and a compaction of level 0 may need.
+    /// Free tables beyond the reserve.
     fn spare_tables(&self, version: &Version, state: &State) -> u64 {
         let room = self.room();
         room.tables.saturating_sub(self.reserve(&room, version, state))
     }
 
-    /// True if so many tables are free besides those, at least.
+    /// True if at least `spare` tables are free beyond the reserve.
     pub(crate) fn has_spare_tables(&self, spare: u64, version: &Version, state: &State) -> bool {
         let room = self.room();
         room.tables >= self.reserve(&room, version, state).saturating_add(spare)
     }
 
-    /// True if a memtable of nothing but deletes may become a table though less is free: merges need no more room for
-    /// it than there is then, be it piece by piece, nothing else being under way, and they win some.
+    /// True if a memtable of deletes only may be flushed although less is free than the reserve: nothing else is
+    /// running, and the room left suffices to merge it, if only piece by piece, which frees room.
     pub(crate) fn has_room_for_deletes(&self, version: &Version, state: &State) -> bool {
         let room = self.room();
         let is_idle = state.running.is_empty() && state.frozen.is_empty();
@@ -171,7 +168,7 @@ impl Core {
         is_idle && room.tables > self.upper_job(&room, version).min(piece)
     }
 
-    /// Tables that flushes and a compaction of level 0 may need.
+    /// The reserve: tables that flushing the memtables and merging levels 0 and 1 may need.
     fn reserve(&self, room: &Room, version: &Version, state: &State) -> u64 {
         self.upper_job(room, version) + self.flush_tables(room, state)
     }
@@ -181,22 +178,23 @@ impl Core {
         room.merge_of(version.levels[..2].iter().flatten(), 1, version.bytes(2))
     }
 
-    /// Tables that the memtables become, each of them perhaps one that is not full.
+    /// Tables that the memtables may become; each may end with one that is not full.
     fn flush_tables(&self, room: &Room, state: &State) -> u64 {
         let tables = |bytes: usize| (bytes as u64).div_ceil(room.table_bytes) + 1;
         let active = self.memtable_bytes_max();
         tables(active) + state.frozen.iter().map(|frozen| tables(frozen.bytes)).sum::<u64>()
     }
 
-    /// True if writers would soon have to wait for room, were the merges under way done.
+    /// True if writers would soon have to wait for room even if the running merges were done.
     fn is_short_of_room(&self, version: &Version, state: &State) -> bool {
         let room = self.room();
-        // What they have made is there beside what it replaces, which will be room again unless somebody reads from it.
+        // The output of running merges exists beside the tables that it replaces, whose room will be free again unless
+        // somebody reads from them.
         let lent: u64 = state.running.iter().map(|claim| claim.to_give_back(&room)).sum();
         room.tables.saturating_add(lent) < self.reserve(&room, version, state) + self.short_tables()
     }
 
-    /// When levels are merged: sooner where room is short.
+    /// The sizes at which levels are merged: smaller where room is short.
     pub(crate) fn shape(&self, version: &Version, state: &State) -> Shape {
         let roomy = Shape {
             level0_compact: self.options.level0_compact,
@@ -210,7 +208,7 @@ impl Core {
         if !(differs || self.media.shape().whole_tables) || !is_short() {
             return roomy;
         }
-        // A table that was flushed while there was room counts for several.
+        // A table that was flushed while there was plenty of room counts as several.
         let level0 = &version.levels[0];
         let is_full = self.room().taken_by(level0) >= short.level0_compact as u64;
         let level0_compact =
@@ -223,21 +221,22 @@ impl Core {
         }
     }
 
-    /// Which tables are small, where room is short or not.
+    /// Which tables count as small, and how many are gathered.
     pub(crate) fn small(&self, is_short: bool) -> Small {
         let table_bytes = self.limits.table_bytes;
         let whole_tables = self.media.shape().whole_tables;
-        // What is more may be cut.
+        // More than this might be cut into two tables.
         let all = table_bytes / 4 * 3;
-        // Tables of a keyspace end with it if they have a sixteenth, where they are files.
+        // Where tables are files, the output is cut at the end of a keyspace from a sixteenth of a table on; anything
+        // larger is not small.
         let each = if whole_tables { all } else { table_bytes / 17 };
-        // What somebody reads from takes its room until then.
+        // Gathering frees no room as long as somebody reads from replaced tables.
         let gains = whole_tables && is_short && !self.library.obsolete.is_any_held();
         let (count, in_steps) = if gains { (GATHERED_WHERE_SHORT, false) } else { (GATHERED, true) };
         Small { count, in_steps, each, all, table_bytes }
     }
 
-    /// A memtable begins: as large as room allows.
+    /// Sets the size of a new memtable: as large as room allows.
     pub(crate) fn begin_memtable(&self, version: &Version, state: &State) {
         let (most, least) = (self.limits.memtable_bytes, self.limits.short.memtable_bytes);
         self.memtable_bytes_max.store(least, Relaxed);

@@ -1,4 +1,4 @@
-//! What a store says of itself.
+//! Statistics of a store.
 
 use crate::journal::LEVELS;
 use crate::lifetime::Lifetime;
@@ -9,72 +9,73 @@ use std::collections::BTreeMap;
 use vellum_base::LedgerSnapshot;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 
-/// One level of a store.
+/// One level of the LSM tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelStat {
     /// Tables.
     pub tables: usize,
-    /// Bytes of them.
+    /// Their bytes.
     pub bytes: u64,
-    /// Entries in them, deletes and hidden versions included.
+    /// Entries in them, including deletes and overwritten versions.
     pub entries: u64,
-    /// Deletes among them.
+    /// Deletes among these entries.
     pub deletes: u64,
-    /// Bytes of a unit, of those tables whose are smallest; 0 without tables.
+    /// Smallest unit of any of these tables, in bytes; 0 without tables.
     pub unit_bytes_min: usize,
-    /// The same of those whose are largest.
+    /// Largest unit of any of these tables, in bytes; 0 without tables.
     pub unit_bytes_max: usize,
 }
 
-/// What a store holds and did.
+/// What a store holds, and what it did.
 #[derive(Clone, Debug)]
 pub struct StoreStat {
     /// Levels, from 0.
     pub levels: [LevelStat; LEVELS],
-    /// Memory of all memtables, about.
+    /// Approximate memory of all memtables, in bytes.
     pub memtable_bytes: usize,
-    /// Bytes of keys and values in them.
+    /// Bytes of keys and values in the memtables.
     pub unflushed_bytes: u64,
-    /// Memory of the cache.
+    /// Memory in use by the cache, in bytes.
     pub cache_bytes: usize,
-    /// Lookups of leaves, branches and values in logs that the cache could answer.
+    /// Cache lookups of leaves, branches and values in logs that hit.
     pub cache_hits: u64,
-    /// Lookups that it could not.
+    /// Cache lookups that missed.
     pub cache_misses: u64,
-    /// Looks into leaves that filters saved.
+    /// Leaf lookups that a filter made unnecessary.
     pub filter_stopped: u64,
-    /// Looks that filters let pass, and the key was not there.
+    /// False positives: leaf lookups that a filter let through although the key was absent.
     pub filter_wrong: u64,
-    /// Snapshots held; what they see is kept.
+    /// Open snapshots; the entries visible to them are kept.
     pub snapshots: usize,
-    /// Memtables on their way to tables.
+    /// Full memtables that wait to be flushed.
     pub memtables_waiting: usize,
-    /// Bytes written, by cause.
+    /// Bytes written since the medium was opened, by cause.
     pub ledger: LedgerSnapshot,
-    /// Tables erased because they held nothing but dropped keyspaces.
+    /// Tables erased unread because they held only dropped keyspaces.
     pub discarded: u64,
-    /// What compaction does with leaves that it need not change; never [`Reuse::Auto`].
+    /// What compaction does with leaves that it does not have to change; never [`Reuse::Auto`].
     pub reuse_mode: Reuse,
-    /// How it has them in two tables; known only where that was asked for.
+    /// How the medium shares bytes between two tables; [`Sharing::None`] unless relinking was asked for.
     pub sharing: Sharing,
-    /// Bytes of a unit of tables that are written ([`crate::Options::unit_bytes`]).
+    /// Unit of new tables, in bytes ([`crate::Options::unit_bytes`]).
     pub unit_bytes: u64,
-    /// How tables lie on superblocks, on flash.
+    /// How tables are placed on superblocks; `None` except on flash.
     pub placement: Option<Placement>,
-    /// Logs that are kept because tables of level 0 have values in them, and their bytes.
+    /// Logs kept because tables of level 0 point to values in them.
     pub kept_logs: usize,
-    /// See [`StoreStat::kept_logs`].
+    /// Their bytes.
     pub kept_log_bytes: u64,
-    /// Of these, bytes of values that the tables point to.
+    /// Of these, bytes of the values that tables point to.
     pub pointed_bytes: u64,
-    /// What the store did since it was opened.
+    /// Counters since the store was opened.
     pub since_opened: Lifetime,
-    /// The same since it was made.
+    /// Counters since the store was created.
     pub lifetime: Lifetime,
 }
 
 impl StoreStat {
-    /// Of lookups of keys that were not there, the share that a filter let pass; 0 before the first.
+    /// False positive rate of the filters, from 0 to 1: of the lookups of absent keys, the share that a filter let
+    /// through. 0 before the first.
     pub fn filter_wrong_share(&self) -> f64 {
         match self.filter_stopped + self.filter_wrong {
             0 => 0.0,

@@ -1,8 +1,9 @@
-//! The store: what a program that embeds one sees. Its other functions are where what they do is: keyspaces in
-//! `keyspace.rs`, compaction on request in `manual.rs`, sorted loads in `ingest.rs`.
+//! The public interface of the ordered store. Further methods are in the files that implement them: keyspaces in
+//! `keyspace.rs`, compaction on request in `manual.rs`, loading of sorted data in `ingest.rs`.
 //!
-//! States: open → closed. Open it may be *resting* (no room for background work; it tries again when there is more) and
-//! become *failed* (after an error that leaves in doubt what is safe; it is read, and takes no more writes).
+//! States: open → closed. An open store may be *resting* (there is no room for background work, which is tried again
+//! when there is more) or *failed* (after an error that leaves in doubt what is durable; reads go on, writes are
+//! refused).
 
 use crate::batch::Batch;
 use crate::journal::Edit;
@@ -45,16 +46,17 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store on `media`; makes one if there is none and the options say so.
+    /// Opens the store on `media`, or creates one if there is none and [`Options::create_if_missing`] is set.
     pub fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, options: Options) -> Result<Store> {
         let core = Arc::new(open(media, env, options)?);
         background::start(&core);
-        // Lives too short to flush anything must not pile up logs. A full medium shows when something is written.
+        // A store that is opened and closed again and again before anything is flushed must not accumulate logs. A full
+        // medium is reported to whoever writes.
         let _ = core.state.wait_until(|state| state.frozen.len() <= core.options.memtables_max);
         Ok(Store { core })
     }
 
-    /// The store as it is now, for as long as the snapshot is held.
+    /// A read-only view of the store as it is now, valid as long as the snapshot is held.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshots = self.core.snapshots.lock();
         let seq = self.core.visible.load(Ordering::Acquire);
@@ -63,21 +65,21 @@ impl Store {
         Snapshot { core: self.core.clone(), seq }
     }
 
-    /// Walks through the keys within `bounds`, as they are now.
+    /// An iterator over the keys within `bounds`, as they are now.
     pub fn iter(&self, bounds: Bounds) -> Result<Iter> {
         let (view, seq) = self.core.moment();
         self.core.scans(&view);
         Ok(Iter::new(view, seq, DEFAULT_KEYSPACE, bounds))
     }
 
-    /// What the store holds and did.
+    /// Statistics: what the store holds, and what it did.
     pub fn stat(&self) -> StoreStat {
         self.core.stat()
     }
 
-    /// Ends background work, makes all that was written durable, and notes that it is whole: if bytes of it rot
-    /// until it is opened again, that is seen. Dropping does the same, but swallows errors. Keyspaces and snapshots go
-    /// on reading, and keep the medium: who opens it before they are dropped is told that it is open.
+    /// Ends background work, makes everything written durable, and records where the log ends, so that damage to the
+    /// log before the next opening is detected. Dropping the store does the same, but ignores errors. Keyspaces and
+    /// snapshots remain readable and keep the medium open: opening it elsewhere fails until they are dropped.
     pub fn close(self) -> Result<()> {
         self.shut()
     }
@@ -87,8 +89,8 @@ impl Store {
     }
 
     fn shut(&self) -> Result<()> {
-        // A keyspace's handle may outlive the store: what is written by it comes before all this, or not at all. Who
-        // has the lock may wait for a task that makes room.
+        // A keyspace handle may outlive the store: its writes come before all this, or are refused. Whoever holds the
+        // lock now may be waiting for a background task, so tasks end only after it is taken.
         let mut writer = self.core.writer.lock();
         if !self.core.state.end() {
             return Ok(());
@@ -132,8 +134,8 @@ impl Map for Store {
     fn flush(&self) -> Result<()> {
         self.core.flush()
     }
-    /// What snapshots see stays; what snapshots that are gone kept in the deepest level goes when its table is next
-    /// merged.
+    /// Entries visible to open snapshots stay. Entries of the deepest level that were kept for snapshots dropped since
+    /// go when their table is next merged.
     fn compact(&self) -> Result<()> {
         self.core.compact(&Range::everything())
     }
@@ -164,15 +166,15 @@ impl Drop for Store {
     }
 }
 
-/// A store as it was when this was made. Entries that were there then stay on the medium until it is dropped; memory it
-/// takes none.
+/// A store as it was when the snapshot was taken. Entries that were visible then stay on the medium until it is
+/// dropped; it takes no memory.
 pub struct Snapshot {
     pub(crate) core: Arc<Core>,
     pub(crate) seq: u64,
 }
 
 impl Snapshot {
-    /// The value of `key` then.
+    /// The value of `key` at the time of the snapshot; `None` if it was absent.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         let view = self.core.view.load();
@@ -182,7 +184,7 @@ impl Snapshot {
         Ok(found.then_some(value))
     }
 
-    /// Walks through the keys within `bounds`, as they were then.
+    /// An iterator over the keys within `bounds` at the time of the snapshot.
     pub fn iter(&self, bounds: Bounds) -> Result<Iter> {
         let view = self.core.view.load_full();
         self.core.scans(&view);

@@ -1,14 +1,15 @@
-//! Which tables make up the store, level by level, and which keyspaces there are.
+//! The tables that make up the store, by level, and its keyspaces.
 //!
 //! Invariants
-//! 1. Level 0: by the newest that a table has, newest first; its tables may overlap. They interleave where one memtable
-//!    became several tables: then the older versions of a key may be in the first of them, and gets look on.
-//! 2. Other levels: by key, tables do not overlap, but for one key whose versions fill more than a table: neighbours
-//!    may share it, newer versions first.
-//! 3. Of two entries of a key, the newer is in a lower level, or, but for level 0, before the other in its level's
-//!    order.
+//! 1. Level 0 is ordered by the newest entry of each table, newest first; its tables may overlap. If one memtable
+//!    became several tables these interleave: older versions of a key may be in the first of them, so gets must go on
+//!    searching.
+//! 2. Other levels are ordered by key, and their tables do not overlap, except that neighbours may share one key whose
+//!    versions fill more than a table, newer versions first.
+//! 3. Of two entries of a key, the newer one is in a lower-numbered level or, except in level 0, earlier in the order
+//!    of its level.
 
-use crate::journal::{Edit, LEVELS, SUM_TOLD_BYTES, TABLE_TOLD_BYTES};
+use crate::journal::{Edit, LEVELS, SUM_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
 use crate::key::Stamp;
 use crate::lsm::fences::Fences;
 use crate::lsm::kept_log::KeptLog;
@@ -19,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
-/// The mean length of bounds is of so many tables, at least: a few long keys say little of those to come.
+/// Fewest tables by which the sum of bounds is divided for the mean: a few long keys say little about those to come.
 const BOUNDS_OF: usize = 16;
 
 /// See the module.
@@ -27,13 +28,13 @@ const BOUNDS_OF: usize = 16;
 pub(crate) struct Version {
     pub levels: [Vec<Arc<Table>>; LEVELS],
     pub keyspaces: Keyspaces,
-    /// Of each level; of use below the first.
+    /// Of each level; used for levels other than 0.
     pub fences: [Fences; LEVELS],
-    /// A table of level 0 has something older than the next one has.
+    /// A table of level 0 has an entry older than one of the next table.
     pub interleaves: bool,
-    /// Bytes that a manifest needs for it, at most.
-    pub told_bytes: usize,
-    /// Of these, for the two keys of a table, in the mean.
+    /// Most bytes that a manifest needs to describe it.
+    pub manifest_bytes: usize,
+    /// Of these, the mean for the two keys of a table.
     pub bounds_bytes: usize,
 }
 
@@ -63,7 +64,7 @@ impl Version {
         Ok(next)
     }
 
-    /// Puts tables that were added into the order of their level.
+    /// Restores the order of all levels after tables were added.
     pub(crate) fn sort(&mut self) {
         self.levels[0].sort_by_key(|table| std::cmp::Reverse((table.meta.seq_max, table.meta.number)));
         for level in &mut self.levels[1..] {
@@ -76,16 +77,17 @@ impl Version {
         let bounds = |table: &Arc<Table>| table.meta.smallest.len() + table.meta.largest.len();
         let tables = self.levels.iter().flatten();
         let (count, sum) = (tables.clone().count(), tables.clone().map(bounds).sum::<usize>());
-        // Of tables that earlier programs wrote no sum is told.
+        // Tables written by earlier versions have no sum.
         let without = tables.filter(|table| table.meta.sum.is_none()).count();
-        self.told_bytes =
-            self.keyspaces.told_bytes() + TABLE_TOLD_BYTES * count - SUM_TOLD_BYTES * without + sum;
+        self.manifest_bytes = self.keyspaces.manifest_bytes() + TABLE_MANIFEST_BYTES * count
+            - SUM_MANIFEST_BYTES * without
+            + sum;
         self.bounds_bytes = sum.div_ceil(count.max(BOUNDS_OF));
         self.fences =
             self.levels.each_ref().map(|level| Fences::new(level.iter().map(|t| &t.meta.largest[..])));
     }
 
-    /// Everything, as the first edit of a manifest.
+    /// The whole version, as the first edit of a manifest.
     pub(crate) fn whole(&self) -> Edit {
         let levels = self.levels.iter().enumerate();
         let tables =
@@ -95,7 +97,7 @@ impl Version {
         whole
     }
 
-    /// Logs that tables of level 0 point into; one that several do, as often.
+    /// Logs that tables of level 0 point into, once for each table.
     pub(crate) fn logs(&self) -> impl Iterator<Item = &Arc<KeptLog>> {
         self.levels[0].iter().flat_map(|table| &table.logs)
     }

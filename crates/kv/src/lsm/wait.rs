@@ -1,8 +1,9 @@
-//! Where writers, and who compacts on request, wait: for level 0 to be merged, for room.
+//! Waiting of writers and of compactions on request: until level 0 is merged, or until there is room.
 //!
 //! Invariants
-//! 1. Nobody waits where nothing can bring it about: nothing is under way, nothing fits, nothing is left to erase.
-//! 2. A store that rests is woken where there is more room than when it began to.
+//! 1. Nobody waits for what cannot happen any more: if nothing is running, no merge fits and nothing is left to erase,
+//!    waiting ends with [`Kind::NoSpace`].
+//! 2. A resting store is woken once there is more room than when it began to rest.
 
 use crate::batch::Batch;
 use crate::journal::LEVELS;
@@ -14,7 +15,8 @@ use crate::lsm::writer::Writer;
 use vellum_base::sync::MutexGuard;
 use vellum_base::{Error, Kind, Result};
 
-/// How often a batch is there until it is merged: in the log, in level 0, and in what comes of that, a little more.
+/// Copies of a batch that exist until it is merged: in the log, in level 0, and in the output of the merge, which takes
+/// a little more.
 const TIMES_WRITTEN: u64 = 4;
 
 pub(crate) fn full() -> Error {
@@ -22,12 +24,12 @@ pub(crate) fn full() -> Error {
 }
 
 impl Core {
-    /// Waits while level 0 has more tables than it may; an error if there is no room to merge it.
+    /// Waits while level 0 has as many tables as it may have; an error if there is no room to merge it.
     pub(crate) fn wait_for_level0(&self) -> Result<()> {
         self.counts.stall(&*self.env, || self.wait_for_merge())
     }
 
-    /// True if that took any time.
+    /// The same; true if it had to wait.
     fn wait_for_merge(&self) -> Result<bool> {
         let is_full = || self.level0_tables() >= self.options.level0_stop;
         if !is_full() {
@@ -46,8 +48,9 @@ impl Core {
         self.state.check_writable().map(|()| true)
     }
 
-    /// Waits until the memtable may become a table for deletes to go on: until those before it are merged down as far
-    /// as may win room, while there is enough to merge them. Puts that it has were let in, and have to be flushed.
+    /// Waits until the memtable may be frozen so that deletes can go on. Earlier deletes are merged down first, as far
+    /// as that may free room, while there is room for these merges. Puts in the memtable were admitted earlier and have
+    /// to be flushed.
     pub(crate) fn wait_to_delete(&self) -> Result<()> {
         match self.wait_for_tables(self.merge_tables(), LEVELS) {
             Err(error) if error.kind() != Kind::NoSpace => Err(error),
@@ -57,7 +60,8 @@ impl Core {
         }
     }
 
-    /// Waits until a memtable may have puts: where a table takes a superblock, deletes flush them with their own room.
+    /// Waits until puts may be added to a memtable that has none. Only needed where every table takes a superblock:
+    /// there the room kept for deletes has to suffice for flushing the puts beside them.
     pub(crate) fn wait_to_begin_puts(&self) -> Result<()> {
         let is_empty = |version: &Version| version.levels.iter().all(Vec::is_empty);
         let may =
@@ -73,7 +77,7 @@ impl Core {
         self.has_spare_tables(spare, version, state) || self.has_room_for_deletes(version, state)
     }
 
-    /// Waits until a batch that is more than a memtable has room: as a log, as tables, and while these are merged.
+    /// Waits until there is room for a batch larger than a memtable: for its log, its tables, and merging these.
     pub(crate) fn wait_for_large(&self, batch: &Batch) -> Result<()> {
         let tables = (batch.bytes() as u64).div_ceil(self.room().table_bytes);
         let only_deletes = batch.only_deletes();
@@ -81,7 +85,7 @@ impl Core {
         self.wait_for_tables(self.spare_for(only_deletes) + TIMES_WRITTEN * tables, early)
     }
 
-    /// Waits while level 0 is full and merged, and until one more table leaves room to merge it.
+    /// Waits while level 0 is full, and until there is room for one more table and for merging it.
     pub(crate) fn wait_to_flush(&self, writer: &Writer) -> Result<()> {
         match self.wait_for_level0() {
             Err(error) if error.kind() == Kind::NoSpace => {}
@@ -94,8 +98,9 @@ impl Core {
         self.wait_for_room(is_enough, 1)
     }
 
-    /// Waits until there are so many tables to spare, or refuses what would leave compaction without the room to win
-    /// some back. So many levels are merged before they are due, if that may win some.
+    /// Waits until `spare` tables are free beyond the reserve for merges; an error if that cannot be reached, as
+    /// compaction would be left without the room that it needs to free any. To get there the first `early` levels are
+    /// merged before they are due, if that may free room.
     pub(crate) fn wait_for_tables(&self, spare: u64, early: usize) -> Result<()> {
         self.wait_for_room(|version, state| self.has_spare_tables(spare, version, state), early)
     }
@@ -122,18 +127,18 @@ impl Core {
         result
     }
 
-    /// True if merging a level before it is due may win room: a table of level 0 takes a superblock, however short,
-    /// and deletes win some wherever they meet what they hide.
+    /// True if merging a level before it is due may free room. Short tables of level 0 take a superblock each; and
+    /// deletes free room wherever they meet the entries that they hide.
     fn may_ask(&self, version: &Version, level: usize, early: usize) -> bool {
         let is_deepest = version.levels[level + 1..].iter().all(Vec::is_empty);
         match level {
-            // Where readers hold what merges have replaced, more will be room again than the reserve is.
+            // While readers hold replaced tables, more room than the reserve will be freed when they let go.
             0 => early > 0 || self.library.obsolete.is_any_held(),
             _ => level < early && !is_deepest,
         }
     }
 
-    /// Waits until background work has done something; false at once if it can do nothing.
+    /// Waits until background work has made progress; returns false at once if it cannot make any.
     pub(crate) fn wait_for_change<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -155,7 +160,7 @@ impl Core {
         }
         if !is_hopeless {
             if !busy {
-                // What has won room just now may be what made it due.
+                // The work may have become possible only by room that was freed just now.
                 self.state.wake_tasks();
             }
             self.state.wait(&mut state);
@@ -163,7 +168,8 @@ impl Core {
         Ok((state, !is_hopeless))
     }
 
-    /// Erases what whoever read it last let go of after every task had looked for room, and lets them look again.
+    /// Erases tables whose last readers let go of them after all tasks had looked for room, and lets the tasks look
+    /// again.
     fn erase_late<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
         drop(state);
         self.erase_obsolete().map_err(|error| self.state.poison(error))?;

@@ -1,9 +1,9 @@
-//! The way of a write: log, memtable, visible; and syncing for a group.
+//! The path of a write: to the log, to the memtable, visible; and group sync.
 //!
 //! Invariants
-//! 1. The active memtable holds the batches of `logs`, then of the open log, and no others.
-//! 2. What is below what [`crate::journal::GroupSync`] has seen of the log's `total` is durable, and so is every
-//!    older log.
+//! 1. The active memtable holds exactly the batches of `logs`, followed by those of the open log.
+//! 2. All log bytes below the position that [`crate::journal::GroupSync`] has recorded (in terms of the log's `total`)
+//!    are durable, including all older logs.
 
 use crate::batch::{Batch, at_most};
 use crate::journal::{Wal, record_bytes};
@@ -15,28 +15,28 @@ use vellum_base::sync::MutexGuard;
 use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Nanos, Result};
 
-/// What the index of a memtable takes for an entry, about.
+/// Approximate memory per entry of a memtable's index.
 pub(crate) const INDEX_BYTES: usize = 40;
-/// Writers are not slowed down by less at a time: sleeping is not that exact.
+/// Delays are accumulated until they reach this: shorter sleeps are inexact.
 const SLOWED_MIN: Nanos = Nanos::from_ms(1);
-/// Bytes that are let through in a second when level 0 is about to be full.
+/// Write rate when level 0 is about to be full.
 const SLOWEST_BYTES_PER_SECOND: u64 = 2 << 20;
 
-/// Who may write has this.
+/// State of the writer, under a lock of its own.
 pub(crate) struct Writer {
     pub next_seq: u64,
-    /// Logs of the active memtable that are closed: from before the store was opened.
+    /// Closed logs of the active memtable, from before the store was opened.
     pub logs: Vec<u64>,
     pub wal: Wal,
     pub memtable_bytes: usize,
-    /// The active memtable has more than deletes, as far as is known: of what was replayed it is not.
+    /// The active memtable has puts. Entries replayed at opening do not count.
     pub has_puts: bool,
-    /// By how much writers are to be slowed down, and were not yet.
+    /// Accumulated delay that no writer has served yet.
     debt: Nanos,
 }
 
 impl Writer {
-    /// Writes to `wal`.
+    /// A writer to `wal`.
     pub(crate) fn new(next_seq: u64, wal: Wal) -> Writer {
         Writer { next_seq, logs: Vec::new(), wal, memtable_bytes: 0, has_puts: false, debt: Nanos::ZERO }
     }
@@ -84,7 +84,7 @@ impl Core {
         }
     }
 
-    /// What was written before becomes as durable as that.
+    /// Makes everything written before as durable as `durability` says.
     fn settle(&self, durability: Durability) -> Result<()> {
         match durability {
             Durability::None => Ok(()),
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    /// Makes all that was written durable.
+    /// Makes everything written so far durable.
     pub(crate) fn sync_log(&self) -> Result<()> {
         self.state.check_writable()?;
         let upto = self.writer.lock().wal.total;
@@ -109,7 +109,7 @@ impl Core {
         at_most("a batch", batch.bytes(), self.limits.batch_bytes_max)
     }
 
-    /// With the writers' lock held no keyspace comes or goes.
+    /// An error if a keyspace of the batch was dropped. The writer lock is held, so none can be dropped meanwhile.
     fn check_spaces(&self, batch: &Batch) -> Result<()> {
         if batch.spaces().is_empty() {
             return Ok(());
@@ -126,14 +126,14 @@ impl Core {
         writer.wal.append(batch.payload(), writer.next_seq, durability)
     }
 
-    /// Where the batch is that was just appended, if tables may point to it.
+    /// The place in the log of the batch that was just appended, if tables may point there.
     fn place_of(&self, writer: &Writer, batch: &Batch) -> Option<LogPlace> {
         let (log, bytes) = writer.wal.open_log().filter(|_| self.points())?;
         Some(LogPlace { log, offset: bytes - batch.bytes() as u64 })
     }
 
-    /// Freezes the memtable if the batch does not fit; waits while there are too many. Returns by how much the writer
-    /// is to be slowed down.
+    /// Freezes the memtable if the batch does not fit; waits for room, flushes and level 0 if necessary. Returns by how
+    /// much to delay the writer.
     fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, batch: &Batch) -> Result<Nanos> {
         let log_bytes = writer.wal.open_log().map_or(0, |(_, bytes)| bytes);
         let record = record_bytes(batch.bytes());
@@ -176,7 +176,7 @@ impl Core {
         Nanos::transfer(bytes, SLOWEST_BYTES_PER_SECOND * left * left)
     }
 
-    /// Puts everything written so far into tables; refused where that would leave no room to merge them.
+    /// Flushes everything written so far; an error if that would leave no room to merge the resulting tables.
     pub(crate) fn flush(&self) -> Result<()> {
         self.state.check_writable()?;
         let mut writer = self.writer.lock();
@@ -186,12 +186,12 @@ impl Core {
         }
         let upto = writer.next_seq - 1;
         drop(writer);
-        // Not for what comes later, or this might not end beside writers.
+        // Memtables that are frozen later do not count, or this might never end with concurrent writers.
         let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
         self.state.wait_until(is_done).map(drop)
     }
 
-    /// Hands the active memtable to the background, as soon as there is room, and begins another memtable and log.
+    /// Queues the active memtable for flushing, once the queue has room, and begins a new memtable and log.
     pub(crate) fn freeze(&self, writer: &mut Writer) -> Result<()> {
         let has_room = |state: &State| state.frozen.len() < self.options.memtables_max;
         self.counts.stall(&*self.env, || self.state.wait_until(has_room))?;
@@ -220,8 +220,8 @@ impl Core {
         Ok(())
     }
 
-    /// Closes the open log and begins the next at once: the manifest will count on it when this memtable's logs are
-    /// gone. If there is no room for it, the open one stays.
+    /// Closes the open log and begins the next at once, as the manifest will name it as the first to be replayed when
+    /// this memtable's logs are removed. If there is no room for it, the open log stays open.
     fn next_log(&self, writer: &mut Writer) -> Result<u64> {
         let (closed, number) = (writer.wal.open_log(), self.number());
         writer.wal.begin(&*self.media, number, writer.next_seq)?;
@@ -229,12 +229,12 @@ impl Core {
         Ok(number)
     }
 
-    /// Returns when all below `upto` is durable.
+    /// Waits until all log bytes below `upto` are durable.
     fn sync_upto(&self, upto: u64) -> Result<()> {
         self.state.sync.upto(upto, || self.sync_all(upto), || self.state.check_writable())
     }
 
-    /// Syncs every log there is, and keeps writers waiting.
+    /// Syncs all logs while writers wait.
     pub(crate) fn sync_held(&self, writer: &mut Writer) -> Result<()> {
         let unsynced = writer.wal.hand_over();
         let synced = unsynced.and_then(|unsynced| unsynced.sync().map(|()| unsynced));
@@ -242,12 +242,12 @@ impl Core {
         Ok(())
     }
 
-    /// Syncs every log there is, oldest first. Returns up to where all is durable, at least `upto`.
+    /// Syncs all logs, oldest first. Returns the position up to which everything is durable, at least `upto`.
     fn sync_all(&self, upto: u64) -> Result<u64> {
         let unsynced = self.writer.lock().wal.hand_over_for(upto);
         let unsynced = unsynced.map_err(|error| self.state.refused_or_poisoned(error))?;
         unsynced.sync().map_err(|error| self.state.poison(error))?;
-        // A sync of a flush that failed meanwhile may have taken what this one was to tell.
+        // A flush's sync may have failed meanwhile, and the kernel reports an error only once.
         self.state.check_writable()?;
         self.writer.lock().wal.synced(&unsynced);
         Ok(unsynced.total)

@@ -1,20 +1,20 @@
-//! Where a store's bytes live: the seam between the engine and flash, files, zones.
+//! Where a store keeps its bytes: the interface between an engine and flash, files or zones.
 //!
-//! Two things live here. **Tables** are big: written once from front to back, read at random, erased whole. **Areas**
-//! are small: appended to, made safe often, read at opening, removed whole. And there is CURRENT, a few bytes
-//! replaced atomically.
+//! A medium holds **tables**, which are large: written once from front to back, read at random, erased as a whole;
+//! **areas** (logs and manifests), which are small: appended to, synced often, read when the store is opened, removed
+//! as a whole; and CURRENT, a few bytes that are replaced atomically.
 //!
-//! What every implementation promises
-//! 1. [`TableWriter::finish`] returns when the table is safe from a power cut; a table that was not finished when the
-//!    power went is gone, or is listed and can be erased.
-//! 2. What was appended to an area before [`AreaWriter::sync`] survives. Of what was appended later any part may
-//!    survive, torn.
-//! 3. [`Media::set_current`] has happened whole or not at all when the power goes, and is safe when it returns.
-//! 4. Removing is not undone later: once a removal returned and something after it was made safe, it stays removed, or
-//!    what comes back is under its old number.
-//! 5. Numbers are the engine's, who uses none twice.
-//! 6. What fails with [`vellum_base::Kind::NoSpace`] changed nothing that counts: a part of what was appended may be
-//!    there, behind the end, and the next append goes over it. Syncs never fail so.
+//! Every implementation promises:
+//! 1. When [`TableWriter::finish`] returns, the table is durable. A table that was not finished when the power failed
+//!    is gone, or is listed and can be erased.
+//! 2. What was appended to an area before [`AreaWriter::sync`] is durable. Of what was appended later any part may
+//!    survive, possibly torn.
+//! 3. [`Media::set_current`] is atomic with respect to power loss, and durable when it returns.
+//! 4. Removals are not undone: once something after a removal was made durable, the removed thing stays removed, or
+//!    reappears only under its old number.
+//! 5. Numbers are assigned by the engine, which never uses one twice.
+//! 6. A call that fails with [`vellum_base::Kind::NoSpace`] had no effect that counts: part of what was to be appended
+//!    may lie behind the end, where the next append overwrites it. Syncs never fail with it.
 
 mod dir;
 mod flash;
@@ -39,10 +39,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Error, IoClass, LedgerSnapshot, Nanos, Result};
 
-/// Fewest bytes of a table.
+/// Least capacity of a table, in bytes.
 const TABLE_BYTES_LEAST: u64 = 8 << 10;
 
-/// An error unless there is nothing on a medium that a copy is to go to.
+/// An error unless the target of a copy is empty.
 pub(crate) fn check_empty(media: &dyn Media) -> Result<()> {
     match media.current()?.is_none() && media.tables()?.is_empty() && media.areas()?.is_empty() {
         true => Ok(()),
@@ -50,7 +50,7 @@ pub(crate) fn check_empty(media: &dyn Media) -> Result<()> {
     }
 }
 
-/// An error if tables are so short that none holds anything.
+/// An error if tables of this medium are too short to hold anything.
 pub(crate) fn check_shape(shape: &MediaShape) -> Result<()> {
     match shape.table_bytes {
         bytes if bytes < TABLE_BYTES_LEAST => {
@@ -60,7 +60,7 @@ pub(crate) fn check_shape(shape: &MediaShape) -> Result<()> {
     }
 }
 
-/// An error if a part of a table is known to be lost: a store that went on without would lose more.
+/// An error if part of a table is known to be lost: a store that went on without it would lose more.
 pub(crate) fn check_whole(table: &dyn TableReader) -> Result<()> {
     match table.lost_bytes() {
         0 => Ok(()),
@@ -70,152 +70,154 @@ pub(crate) fn check_whole(table: &dyn TableReader) -> Result<()> {
     }
 }
 
-/// The number under which a medium lists what may have been any table, or none. The engine gives it to none.
+/// The number under which a medium lists remains that cannot be attributed to a table. The engine assigns it to no
+/// table.
 pub(crate) const NAMELESS: u64 = 0;
 
 /// See the module.
 pub trait Media: Send + Sync {
-    /// What the engine must know of its medium.
+    /// Sizes and properties of the medium.
     fn shape(&self) -> MediaShape;
 
-    /// How many tables can be created now; [`u64::MAX`] where that cannot be told beforehand.
+    /// How many tables can be created now; [`u64::MAX`] if that cannot be told in advance.
     fn tables_free(&self) -> u64;
-    /// How many tables can be written at a time.
+    /// How many tables can be written concurrently.
     fn tables_written_max(&self) -> usize {
         usize::MAX
     }
-    /// Where tables take as many bytes as they have: how many more there is room for.
+    /// Free room in bytes, where a table takes only as many bytes as it has; else `None`.
     fn room_bytes(&self) -> Option<u64> {
         None
     }
-    /// The same, and what the tables that are there take: what does not change as a store grows.
+    /// Free room plus what the existing tables take, in bytes: this stays the same as a store grows. `None` as for
+    /// [`Media::room_bytes`].
     fn all_bytes(&self) -> Option<u64> {
         None
     }
-    /// Begins a table.
+    /// Begins to write a table.
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>>;
-    /// A finished table.
+    /// Opens a finished table for reading; an error of kind `Corrupt` if there is none.
     fn open_table(&self, number: u64) -> Result<Arc<dyn TableReader>>;
-    /// Gives up a table, finished or not. `Ok` if there is none.
+    /// Erases a table, finished or not. `Ok` if there is none.
     fn erase_table(&self, number: u64) -> Result<()>;
-    /// Every table there is any trace of; 0 is what may have been any, or none.
+    /// The numbers of all tables of which there is any trace, finished or not; 0 stands for remains that cannot be
+    /// attributed to one.
     fn tables(&self) -> Result<Vec<u64>>;
 
-    /// Where a finished table is a file of the host, which file. Nobody writes to it.
+    /// The path of a finished table, where it is a file of the host. Nobody writes to it any more.
     fn table_path(&self, number: u64) -> Option<PathBuf> {
         let _ = number;
         None
     }
-    /// Takes a finished table over from a file of the host without copying it. False if that cannot be done. Safe when
-    /// an area that was made later is synced.
+    /// Takes over a finished table from a file of the host without copying it (by a hard link). False if that is not
+    /// possible. Durable once an area that was created later is synced.
     fn adopt_table(&self, number: u64, from: &Path) -> Result<bool> {
         let _ = (number, from);
         Ok(false)
     }
 
-    /// How two tables can have the same bytes without their being written twice, in units of so many. May try it out.
+    /// How two tables can share bytes that are written once, in units of `unit_bytes`. May write to the medium to try
+    /// it out.
     fn sharing(&self, unit_bytes: u64) -> Result<Sharing> {
         let _ = unit_bytes;
         Ok(Sharing::None)
     }
-    /// True once the medium has said, against what [`Media::sharing`] found, that it never can.
+    /// True once the medium has refused sharing for good, contrary to what [`Media::sharing`] found.
     fn sharing_refused(&self) -> bool {
         false
     }
 
-    /// The highest number of a table of which there is any trace, though it may be listed no more.
+    /// The highest number of any table of which there is a trace, even of one that is no longer listed.
     fn highest_table(&self) -> u64 {
         0
     }
-    /// How tables lie on superblocks, where they do.
+    /// How tables are placed on superblocks; `None` except on flash.
     fn placement(&self) -> Option<Placement> {
         None
     }
-    /// What is wrong with what the medium knows of its tables, in words.
+    /// Inconsistencies in the medium's own accounts of tables, as messages; empty if there are none.
     fn problems(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Begins an area.
+    /// Creates an area.
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>>;
-    /// Everything in an area, and what may follow its end: stale or torn bytes.
+    /// Reads an area as a whole. Stale or torn bytes may follow its end.
     fn read_area(&self, area: Area) -> Result<Vec<u8>>;
-    /// Makes safe what an area of an earlier life holds.
+    /// Makes durable what an area from before this opening holds.
     fn sync_area(&self, area: Area) -> Result<()>;
-    /// What an area of an earlier life has behind so many bytes is of no use, and need not be kept.
+    /// Allows the medium to discard what an area from before this opening holds beyond `bytes`.
     fn trim_area(&self, area: Area, bytes: u64) -> Result<()> {
         let _ = (area, bytes);
         Ok(())
     }
-    /// Gives up an area. `Ok` if there is none.
+    /// Removes an area. `Ok` if there is none.
     fn remove_area(&self, area: Area) -> Result<()>;
-    /// Makes removals of areas safe, so that none is undone while a later one is not.
+    /// Makes removals of areas durable, so that none is undone while a later one persists.
     fn sync_removals(&self) -> Result<()>;
-    /// True if areas that were written may stay for long, beside tables, and be read at random.
+    /// True if areas may be kept beside tables for long, and be read at random.
     fn keeps_areas(&self) -> bool {
         false
     }
-    /// An area that nobody writes to any more.
+    /// Opens an area for random reads; nobody writes to it any more.
     fn open_area(&self, area: Area) -> Result<Arc<dyn AreaReader>> {
         Err(Error::corrupt(format!("{area} cannot be read at random here")))
     }
-    /// Where an area is a file of the host, which file.
+    /// The path of an area, where it is a file of the host.
     fn area_path(&self, area: Area) -> Option<PathBuf> {
         let _ = area;
         None
     }
-    /// [`Media::adopt_table`], of an area.
+    /// [`Media::adopt_table`] for an area.
     fn adopt_area(&self, area: Area, from: &Path) -> Result<bool> {
         let _ = (area, from);
         Ok(false)
     }
-    /// Every area there is any trace of.
+    /// All areas of which there is any trace.
     fn areas(&self) -> Result<Vec<Area>>;
 
-    /// CURRENT, as last set. `None` before the first time. An error if it was set and cannot be read.
+    /// CURRENT as it was last set; `None` if it never was. An error if it cannot be read.
     fn current(&self) -> Result<Option<Vec<u8>>>;
-    /// Replaces CURRENT, at most 64 bytes.
+    /// Replaces CURRENT by `bytes`, at most 64.
     fn set_current(&self, bytes: &[u8]) -> Result<()>;
 
-    /// Bytes written by cause: what was programmed to flash, or handed to the file system.
+    /// Bytes written since the medium was opened, by cause: programmed to flash, or handed to the file system.
     fn ledger(&self) -> LedgerSnapshot;
 }
 
-/// [`MediaShape::unit_bytes`], unless a medium can have what is smaller in two tables at once.
+/// The usual [`MediaShape::unit_bytes`]. Media that can share smaller pieces have a smaller one.
 pub(crate) const UNIT_BYTES: u64 = 4096;
 
-/// What the engine must know of its medium.
+/// Sizes and properties of a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediaShape {
-    /// Most bytes of a table, as a rule. A writer may have less ([`TableWriter::capacity`]).
+    /// Nominal capacity of a table in bytes. That of a particular one may be lower ([`TableWriter::capacity`]).
     pub table_bytes: u64,
-    /// What a table is made of begins at multiples of so many bytes; what two tables have once is whole units of so
-    /// many.
+    /// Bytes of a unit: objects in a table begin at multiples of it, and tables share whole units.
     pub unit_bytes: u64,
-    /// Most bytes of a log.
+    /// Capacity of a log in bytes.
     pub log_bytes: u64,
-    /// Most logs at a time; at least six.
+    /// Most logs that exist at a time; at least six.
     pub logs_max: usize,
-    /// Most bytes of a manifest.
+    /// Capacity of a manifest in bytes.
     pub manifest_bytes: u64,
-    /// True if a table takes the room of a full one, however short it is.
+    /// True if every table takes the room of a full one, however short it is (superblocks, zones).
     pub whole_tables: bool,
-    /// True if areas are files: the ledger has the bytes of manifests and of CURRENT then, and of what is removed
-    /// nothing comes back.
+    /// True if areas are files. Manifests and CURRENT are in the ledger then, and what was removed never reappears.
     pub areas_are_files: bool,
 }
 
-/// How two tables have the same bytes once (docs/decisions/0021).
+/// How two tables share bytes that are stored once (docs/decisions/0021).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// Not at all, as far as the medium knows.
+    /// They do not, as far as the medium knows.
     #[default]
     None,
     /// The file system clones ranges of files.
     Reflink,
-    /// The device shows sectors at a second place.
+    /// The device maps the same sectors at a second address.
     Remap,
-    /// Leaves stay where they are on flash, and tables list where that is.
+    /// Leaves stay where they are on flash, and tables list what they consist of.
     Relink,
 }
 
@@ -230,8 +232,8 @@ impl Sharing {
         }
     }
 
-    /// Bytes of an island below which sharing costs more time than it is worth. A clone is a transaction of the file
-    /// system, however short; a remap is a record in a log.
+    /// Islands of fewer bytes are not worth the time that sharing takes: a clone is a transaction of the file system,
+    /// however short; a remap is only a record in a log.
     pub(crate) fn island_bytes_min(self) -> u64 {
         match self {
             Sharing::Reflink => 32 << 10,
@@ -240,64 +242,64 @@ impl Sharing {
     }
 }
 
-/// How tables lie on the superblocks of flash.
+/// How tables are placed on the superblocks of flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Superblocks of the device.
     pub superblocks: u64,
-    /// Of these, with nothing on them.
+    /// Of these, erased or about to be.
     pub free: u64,
-    /// Of these, kept by tables that count on some of their leaves, though their own table is gone.
+    /// Superblocks whose own table is gone, but which other tables still use in part.
     pub pinned: u64,
-    /// Bytes that these could hold.
+    /// Capacity of the pinned ones in bytes.
     pub pinned_bytes: u64,
-    /// Of these, counted on.
+    /// Of that capacity, bytes that tables use.
     pub pinned_live_bytes: u64,
-    /// Runs that tables are made of ([`Relinking::runs_max`]).
+    /// Runs (extents) that all tables consist of ([`Relinking::runs_max`]).
     pub runs: u64,
-    /// Superblocks written to collect others, since the flash was opened.
+    /// Superblocks written by collection since the flash was opened.
     pub collections: u64,
-    /// Bytes copied for that.
+    /// Bytes that collection copied.
     pub collected_bytes: u64,
 }
 
-/// What a table is written for.
+/// Why and how a table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intent {
-    /// Who pays.
+    /// The cause that its bytes are booked under.
     pub cause: Cause,
-    /// How urgent it is.
+    /// Priority of its requests.
     pub class: IoClass,
-    /// How much of the medium it may keep busy.
+    /// How many channels it may keep busy.
     pub parallelism: Parallelism,
 }
 
 impl Intent {
-    /// Of a table of a checkpoint.
+    /// For tables of a checkpoint.
     pub(crate) const COPY: Intent =
         Intent { cause: Cause::Flush, class: IoClass::Background, parallelism: Parallelism::Full };
 }
 
-/// How many of the channels are written to at a time; means nothing where there are none.
+/// How many of the channels are written to at a time. Ignored by media without channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Parallelism {
     /// All.
     #[default]
     Full,
-    /// One half, then the other: clients' reads of the rest wait for no program (FlashKV, section 3.3).
+    /// One half, then the other: clients' reads from the idle half do not wait for programs (FlashKV, section 3.3).
     Half,
 }
 
-/// Bytes that were asked for.
+/// The result of [`TableReader::ask`].
 pub enum Asked {
-    /// There already; they would be at this time.
+    /// The bytes, and when modelled flash would deliver them (0: at once).
     There(Vec<u8>, Nanos),
-    /// On their way.
+    /// A read in progress; the closure waits for it.
     Coming(Box<dyn FnOnce() -> Result<Vec<u8>> + Send>),
 }
 
 impl Asked {
-    /// Waits for them.
+    /// Waits for the bytes.
     pub fn wait(self, env: &dyn Env) -> Result<Vec<u8>> {
         match self {
             Asked::There(bytes, at) => {
@@ -309,83 +311,84 @@ impl Asked {
     }
 }
 
-/// Where whole units are stored: a table, and a byte in it.
+/// Where whole units are stored: an offset in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// A finished table that is not erased yet.
+    /// A finished table that exists.
     pub table: u64,
-    /// A multiple of the unit of tables on the medium.
+    /// In bytes; a multiple of [`MediaShape::unit_bytes`].
     pub offset: u64,
 }
 
-/// Writes one table. Dropped without [`TableWriter::finish`], it gives the table up.
+/// Writes one table. If it is dropped without [`TableWriter::finish`], the table is erased.
 pub trait TableWriter: Send {
-    /// Bytes that this table can have.
+    /// Capacity of this table in bytes. It may grow as units are shared.
     fn capacity(&self) -> u64;
     /// Appends whole units ([`MediaShape::unit_bytes`]).
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Appends whole units that are also at `from`. A medium that can have them in two tables at once does not write
-    /// them. Returns the bytes that it did not write.
+    /// Appends whole units that are also stored at `from`. A medium that can share them does not write them. Returns
+    /// how many bytes it did not write.
     fn append_stored(&mut self, bytes: &[u8], from: Stored) -> Result<u64> {
         let _ = from;
         self.append(bytes).map(|()| 0)
     }
-    /// False if so many bytes that are also there would be written all the same, so that they had better be packed than
-    /// come behind a bubble. Of what does not change this is asked once, before it is appended in either way.
+    /// False if [`TableWriter::append_stored`] would write these `bytes` at `from` all the same; the caller then packs
+    /// them instead of writing a bubble. Called once for all unchanged bytes, before they are appended in either way.
     fn would_share(&mut self, bytes: u64, from: Stored) -> bool {
         let _ = (bytes, from);
         true
     }
-    /// So many bytes of values are not in the table, because a log has them.
+    /// Notes that `bytes` of values are left in a log and not written to the table, for the ledger.
     fn leaves_in_log(&mut self, bytes: u64) {
         let _ = bytes;
     }
-    /// Makes the table safe. So many of its bytes are bubbles, for the ledger.
+    /// Ends the table and makes it durable. `bubbles` of its bytes are booked as bubbles.
     fn finish(self: Box<Self>, bubbles: u64) -> Result<()>;
 }
 
 /// Reads one finished table.
 pub trait TableReader: Send + Sync {
-    /// Reads at `offset`, where a unit begins ([`MediaShape::unit_bytes`]). The bytes are there at once; they would be
-    /// at the time that is returned.
+    /// Reads at `offset`, a multiple of [`MediaShape::unit_bytes`]. The bytes are in `out` when this returns. The
+    /// result is when modelled flash would deliver them: the caller sleeps until then.
     fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos>;
 
-    /// Bytes of the table, or, where that is not known, that it can have at most. Some media read all of it for that.
+    /// Bytes of the table, or an upper limit where that is not known. Some media read all of it to find out.
     fn bytes(&self) -> Result<u64>;
 
-    /// Bytes of a table that is told to have so many: these, unless the medium knows better without reading it.
+    /// Bytes of a table that has `told` bytes according to the manifest: `told`, unless the medium knows its length
+    /// without reading it.
     fn bytes_if_told(&self, told: u64) -> Result<u64> {
         let _ = told;
         self.bytes()
     }
 
-    /// Bytes of it that are known to be lost; reads of these fail.
+    /// Bytes of the table that are known to be lost; reading them fails.
     fn lost_bytes(&self) -> u64 {
         0
     }
 
-    /// The whole table in memory, where the medium can have it there.
+    /// The whole table mapped into memory, if the medium can do that.
     fn map(&self) -> Option<Arc<Mapping>> {
         None
     }
 
-    /// True if [`TableReader::announce`] is of use.
+    /// True if [`TableReader::announce`] has an effect.
     fn listens(&self) -> bool {
         false
     }
 
-    /// What will be read soon, so that it is at hand then. The call itself may take a while.
+    /// Announces a range that will be read soon, so that it can be read ahead. The call itself may block for a while.
     fn announce(&self, offset: u64, bytes: u64) {
         let _ = (offset, bytes);
     }
 
-    /// True if [`TableReader::ask`] comes back only when a device has read: who wants to do something else meanwhile
-    /// asks in a task of its own.
+    /// True if [`TableReader::ask`] blocks until the device has read. To do something else meanwhile, call it in a task
+    /// of its own.
     fn asking_waits(&self) -> bool {
         false
     }
 
-    /// Begins to read `bytes` at `offset`, to be waited for later. Reads at once where a medium cannot do better.
+    /// Begins to read `bytes` at `offset`, to be waited for later. By default it reads at once.
     fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<Asked> {
         let mut out = vec![0; bytes];
         let at = self.read(offset, &mut out, class)?;
@@ -393,7 +396,8 @@ pub trait TableReader: Send + Sync {
     }
 }
 
-/// A table as far as a manifest tells of it: a medium that does not know where it ends may hand out what is behind it.
+/// A table bounded to the length that the manifest states: a medium that does not know where a table ends might read
+/// past its end.
 pub(crate) struct ToldReader {
     reader: Arc<dyn TableReader>,
     bytes: u64,
@@ -418,31 +422,31 @@ impl TableReader for ToldReader {
     }
 }
 
-/// Reads one area that nobody writes to any more.
+/// Random access to an area that nobody writes to any more.
 pub trait AreaReader: Send + Sync {
-    /// Bytes of it.
+    /// Length of the area in bytes.
     fn bytes(&self) -> Result<u64>;
-    /// Reads at `offset`, any byte.
+    /// Reads at `offset`, which need not be aligned.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 
-    /// The whole area in memory, where the medium can have it there.
+    /// The whole area mapped into memory, if the medium can do that.
     fn map(&self) -> Option<Arc<Mapping>> {
         None
     }
 }
 
-/// Appends to one area. Appends come from one task at a time; syncs may come from others meanwhile.
+/// Appends to one area. Only one task appends at a time; others may sync concurrently.
 pub trait AreaWriter: Send + Sync {
-    /// Writes at `offset`, the end of what was written before.
+    /// Appends at `offset`, which is where the last successful append ended.
     fn append(&self, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// Returns when all that was appended before is safe.
+    /// Makes everything appended before this call durable.
     fn sync(&self) -> Result<()>;
-    /// What is appended from now on may be held in memory that survives the process, where the medium has such
-    /// ([`crate::Options::map_files`]); room for so many bytes of it may be taken ahead.
+    /// Lets the end of the area be held in memory that survives the process, if the medium has such memory
+    /// ([`crate::Options::map_files`]). It may allocate up to `ahead_bytes` of the file in advance.
     fn map(&self, ahead_bytes: u64) {
         let _ = ahead_bytes;
     }
-    /// Nothing will be appended any more, as a rule: nothing is held, nor room taken ahead.
+    /// Writes what is held, and frees what was allocated in advance. Further appends are possible, but are not held.
     fn finish(&self) -> Result<()> {
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! A medium on which a repair is tried out: what is there is read, and what would change is kept aside.
+//! A medium for trying out a repair: reads go to the medium below, changes are kept on another one.
 //!
-//! 1. Nothing of the medium below is changed.
-//! 2. What was written, or removed, here is seen here as if it were done.
+//! 1. The medium below is never changed.
+//! 2. What was written or removed here is seen here as if it had been done.
 
 use super::{AreaReader, AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
 use crate::journal::Area;
@@ -17,7 +17,7 @@ pub struct Rehearsal {
     removed: Mutex<Removed>,
 }
 
-/// What is below and would be no more.
+/// What exists below but was removed here.
 #[derive(Default)]
 struct Removed {
     tables: BTreeSet<u64>,
@@ -25,7 +25,7 @@ struct Removed {
 }
 
 impl Rehearsal {
-    /// A medium that shows what is `below` and writes to `aside`, which is empty, and may be any other.
+    /// A medium that shows what is on `below` and writes to `aside`, which must be empty.
     pub fn over(below: Arc<dyn Media>, aside: Arc<dyn Media>) -> Arc<Rehearsal> {
         Arc::new(Rehearsal { below, aside, removed: Mutex::default() })
     }
@@ -34,14 +34,14 @@ impl Rehearsal {
         Ok(self.aside.tables()?.contains(&number))
     }
 
-    /// Where an area is; an error if it would be no more.
+    /// The medium that has an area; an error if it was removed.
     fn of_area(&self, area: Area) -> Result<&dyn Media> {
-        match () {
-            () if self.aside.areas()?.contains(&area) => Ok(&*self.aside),
-            () if self.removed.lock().areas.contains(&area) => {
-                Err(Error::corrupt(format!("{area} is missing")))
-            }
-            () => Ok(&*self.below),
+        if self.aside.areas()?.contains(&area) {
+            return Ok(&*self.aside);
+        }
+        match self.removed.lock().areas.contains(&area) {
+            true => Err(Error::corrupt(format!("{area} is missing"))),
+            false => Ok(&*self.below),
         }
     }
 }

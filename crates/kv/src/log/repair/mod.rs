@@ -17,7 +17,7 @@ use super::options::{Limits, Options};
 use super::record::{Item, Items, Record};
 use crate::engine::Engine;
 use crate::journal::{
-    Area, AreaKind, Edit, Ending, Payload, SEQ_TOLD_MAX, SegmentMeta, UNORDERED, of_another_store,
+    Area, AreaKind, Edit, Ending, Payload, SEQ_STORED_MAX, SegmentMeta, UNORDERED, of_another_store,
     salvage_records, store_of,
 };
 use crate::leftovers::NUMBERS_MAX;
@@ -197,7 +197,7 @@ impl Repair<'_> {
     /// Makes segments of every batch that checks out. Of two that have the same number, that of the newer log counts:
     /// the other was written in a life that ended there. Returns their numbers, from and below.
     fn salvage_logs(&mut self, floor: u64) -> Result<Vec<(u64, u64)>> {
-        let (logs, mut below) = (self.logs(floor), SEQ_TOLD_MAX);
+        let (logs, mut below) = (self.logs(floor), SEQ_STORED_MAX);
         let (mut found, mut contents) = (Vec::new(), Vec::new());
         for area in logs.iter().rev() {
             match known(self.salvage_log(*area, below))? {

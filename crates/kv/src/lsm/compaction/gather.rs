@@ -1,15 +1,16 @@
-//! Small tables of a level below the first, next to each other, become one where they are.
+//! Gathering: adjacent small tables of a sorted level are merged into one within the level.
 //!
-//! Levels are measured in bytes, so nothing else would ever merge what is flushed or ingested little by little in the
-//! order of its keys; and on flash a table takes a superblock however small it is, in a directory an open file.
+//! Compaction is triggered by bytes per level, so nothing else would ever merge data that is flushed or ingested in
+//! small portions in key order; and every table, however small, takes a superblock on flash or an open file in a
+//! directory.
 //!
 //! Invariants
-//! 1. What is gathered becomes one table, or none, as far as that can be told: it is not as much as one may have, and
-//!    overlaps with too little of the level below to be cut. What did not become fewer tables is left alone until the
-//!    store is opened again. So gathering ends.
-//! 2. Nothing is gathered in the levels of a merge that goes on in pieces, nor across where it has come to.
-//! 3. It goes in steps: no table is more than half of what is gathered, unless room is short. So an entry is written a
-//!    number of times that grows with the logarithm of the table.
+//! 1. Gathering terminates: what is gathered is expected to become one table, as it is smaller than a full one and
+//!    overlaps too little with the level below to be cut. Tables that did not become fewer are left alone until the
+//!    store is opened again.
+//! 2. Nothing is gathered in the two levels of an incomplete merge in pieces.
+//! 3. Unless room is short, no table is more than half of what is gathered. So the number of times an entry is
+//!    rewritten is logarithmic in the size of the table.
 
 use super::Piece;
 use super::pick::{Claim, Job, Situation, bounds, bytes_between, with_sharers};
@@ -20,25 +21,25 @@ use crate::lsm::version::Version;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Tables that are looked at from each on.
+/// Most tables that are considered for one run.
 const LOOKED_AT_MAX: usize = 64;
 
-/// What is gathered unasked.
+/// Which runs of tables are gathered unasked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Small {
-    /// So many tables, at least.
+    /// Fewest tables of a run.
     pub count: usize,
-    /// None of them more than half of what is gathered.
+    /// No table may be more than half of the run.
     pub in_steps: bool,
-    /// Of so many bytes each, at most.
+    /// Most bytes of each table.
     pub each: u64,
-    /// And so many all told.
+    /// Most bytes of the run.
     pub all: u64,
     /// Bytes of a full table.
     pub table_bytes: u64,
 }
 
-/// Tables of a level that somebody waits for: that each is made anew, with those beside it that are to be, too.
+/// A request to rewrite tables of a level, adjacent ones together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gather {
     pub level: usize,
@@ -47,12 +48,12 @@ pub(crate) struct Gather {
 }
 
 impl Small {
-    /// True if two tables that follow one another would be one.
+    /// True if two adjacent tables would be merged into one.
     pub(crate) fn is_pair(&self, a: &Table, b: &Table) -> bool {
         a.meta.bytes.max(b.meta.bytes) <= self.each && a.meta.bytes + b.meta.bytes <= self.all
     }
 
-    /// How many of the first tables become one.
+    /// Length of the longest run of small tables at the start of `tables`, if it is long enough.
     fn run(&self, tables: &[Arc<Table>]) -> Option<usize> {
         let (mut all, mut most, mut run) = (0, 0, None);
         for (count, table) in (1..).zip(tables) {
@@ -69,12 +70,12 @@ impl Small {
     }
 }
 
-/// The job of tables that somebody waits for.
+/// The next job of a request to gather.
 pub(super) fn asked(version: &Version, small: &Small, situation: &Situation<'_>) -> Option<Job> {
     situation.gathers.iter().find_map(|gather| job_asked_for(version, small, gather, situation))
 }
 
-/// The job of a run of small tables.
+/// The job of a run of small tables that nobody asked for.
 pub(super) fn unasked(version: &Version, small: &Small, situation: &Situation<'_>) -> Option<Job> {
     let is_in_vain = |table: &Arc<Table>| situation.in_vain.contains(&table.meta.number);
     (1..LEVELS).find_map(|level| {
@@ -82,7 +83,7 @@ pub(super) fn unasked(version: &Version, small: &Small, situation: &Situation<'_
         (0..tables.len()).find_map(|at| {
             let near = &tables[at..tables.len().min(at + LOOKED_AT_MAX)];
             let count = small.run(&near[..near.iter().position(is_in_vain).unwrap_or(near.len())])?;
-            job_of(version, small, level, &near[..count], situation)
+            gathered(version, small, level, &near[..count], situation)
         })
     })
 }
@@ -104,7 +105,7 @@ fn job_asked_for(
             all <= small.all && is_asked(table)
         });
         let count = 1 + more.count();
-        if let Some(job) = job_of(version, small, gather.level, &tables[at..][..count], situation) {
+        if let Some(job) = gathered(version, small, gather.level, &tables[at..][..count], situation) {
             return Some(job);
         }
         at += count;
@@ -112,7 +113,7 @@ fn job_asked_for(
     None
 }
 
-/// True if a merge in pieces goes on from a level or into it. Its pieces end where tables of it do, so these stay.
+/// True if an incomplete merge in pieces involves this level: its pieces end at table boundaries, which must stay.
 fn is_in_pieces(version: &Version, level: usize, situation: &Situation<'_>) -> bool {
     situation.progress.is_some_and(|begun| {
         (begun.level == level || begun.level + 1 == level)
@@ -120,8 +121,8 @@ fn is_in_pieces(version: &Version, level: usize, situation: &Situation<'_>) -> b
     })
 }
 
-/// The job that makes one table of these, with what shares a key with them.
-fn job_of(
+/// The job that merges these tables, and neighbours that share a key with them, into one.
+fn gathered(
     version: &Version,
     small: &Small,
     level: usize,

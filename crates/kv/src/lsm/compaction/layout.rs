@@ -1,7 +1,7 @@
-//! What comes out of a merge, laid out in tables: entries, and leaves that nothing changed, which are kept as they are
-//! where that is worth a bubble (Freewrite, sections 2 and 3.1).
+//! Lays out the output of a merge in tables: entries, and unchanged leaves, which are kept where that is worth a bubble
+//! (Freewrite, sections 2 and 3.1).
 //!
-//! Invariant: leaves wait in `island` only while no entry that comes before them does, so order is kept.
+//! Invariant: everything before the leaves that wait in `island` has been passed on, so order is kept.
 
 use super::TableSink;
 use super::room::GRANDPARENTS_MAX;
@@ -21,16 +21,16 @@ pub(crate) struct Layout<'a> {
     below: NextLevel<'a>,
     reuse: Reuse,
     policy: CachePolicy,
-    /// Leaves of which it is not decided yet what becomes of them.
+    /// Leaves on which no decision was made yet.
     island: VecDeque<StoredLeaf>,
-    /// Whether the table should end before the first of them was asked.
+    /// It was checked already whether the table should end before the first of them.
     asked: bool,
-    /// The island at hand is written anew, all of it.
+    /// The current island is rewritten as a whole.
     declined: bool,
 }
 
 impl<'a> Layout<'a> {
-    /// For tables of `level`.
+    /// A layout of tables of `level`.
     pub(crate) fn new(core: &'a Core, version: &'a Version, level: usize, sink: TableSink<'a>) -> Layout<'a> {
         let below = NextLevel::new(core, version, level + 1);
         let (reuse, policy) = (core.reuse(), core.options.cache_policy);
@@ -45,13 +45,13 @@ impl<'a> Layout<'a> {
         self.put(key, stamp, value, is_hot)
     }
 
-    /// Adds the entries of a leaf that holds nothing else.
+    /// Adds a leaf, all of whose entries are needed.
     pub(crate) fn leaf(&mut self, leaf: StoredLeaf) -> Result<()> {
         self.island.push_back(leaf);
         self.settle(false)
     }
 
-    /// Ends the last table; all of them, in order, and what became of leaves.
+    /// Ends the last table. Returns all tables in order, and the totals of kept leaves.
     pub(crate) fn finish(mut self) -> Result<(Vec<TableMeta>, ReuseStat)> {
         self.settle(true)?;
         self.sink.finish_all()
@@ -72,7 +72,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Decides what becomes of the leaves that wait, as far as that can be said; of all, if the island has ended.
+    /// Decides on waiting leaves as far as possible; on all of them if the island has ended.
     fn settle(&mut self, ended: bool) -> Result<()> {
         while let Some(leaf) = self.island.front() {
             let cut = !std::mem::replace(&mut self.asked, true)
@@ -98,22 +98,22 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    /// Writes the entries of a leaf anew.
+    /// Rewrites the entries of a leaf.
     fn pack(&mut self, leaf: &StoredLeaf) -> Result<()> {
         self.declined = self.reuse == Reuse::Bubbles;
         leaf.each(|key, stamp, value| self.put(key, stamp, value, leaf.is_hot))
     }
 }
 
-/// The level below that of the output, followed in step with it.
+/// A cursor over the level below the output, which decides where to cut tables.
 struct NextLevel<'a> {
     version: &'a Version,
     level: usize,
-    /// The first table that does not end before the key at hand.
+    /// The first table that does not end before the current key.
     at: usize,
-    /// Of the key at hand.
+    /// Keyspace of the current key.
     keyspace: Option<u8>,
-    /// Bytes of tables that the open output overlaps with.
+    /// Bytes of tables that the open output table overlaps with.
     bytes: u64,
     table_bytes: u64,
     whole_tables: bool,
@@ -127,8 +127,8 @@ impl<'a> NextLevel<'a> {
         NextLevel { version, level, at: 0, keyspace: None, bytes: 0, table_bytes, whole_tables, rules }
     }
 
-    /// True if the open output should end before `key`: where a table of this level ends or another keyspace begins, if
-    /// enough was written to make it worth while, or if it would overlap with too much. Keys come in order.
+    /// True if the open output table should end before `key`: at the end of a table of this level or of a keyspace, if
+    /// the output is long enough or overlaps with too much. Keys come in ascending order.
     fn cuts_before(&mut self, key: &[u8], fill: Option<(u64, u64)>) -> bool {
         let keyspace_ends = std::mem::replace(&mut self.keyspace, key.first().copied()) != self.keyspace;
         let Some(tables) = self.version.levels.get(self.level) else { return false };
@@ -142,7 +142,7 @@ impl<'a> NextLevel<'a> {
             self.bytes = 0;
             return false;
         };
-        // A table that takes a whole superblock should fill it.
+        // A table that takes a whole superblock should nearly fill it.
         let enough = if self.whole_tables { capacity / 8 * 7 } else { capacity / 2 };
         let enough = if keyspace_ends && !self.whole_tables { capacity / 16 } else { enough };
         let passed = passed || keyspace_ends;
@@ -155,11 +155,11 @@ impl<'a> NextLevel<'a> {
     }
 }
 
-/// The levels below that of the output, followed in step with the merge.
+/// Cursors over all levels below the output.
 pub(super) struct Deeper<'a> {
     version: &'a Version,
     level: usize,
-    /// For each level, the first table that does not end before the key at hand.
+    /// For each level, the first table that does not end before the current key.
     at: [usize; LEVELS],
 }
 
@@ -168,7 +168,7 @@ impl<'a> Deeper<'a> {
         Deeper { version, level, at: [0; LEVELS] }
     }
 
-    /// True if no table below may hold `key`. Keys come in order.
+    /// True if no table of a deeper level may hold `key`. Keys come in ascending order.
     pub(super) fn is_bottom(&mut self, key: &[u8]) -> bool {
         (self.level + 1..LEVELS).all(|level| {
             let tables = &self.version.levels[level];

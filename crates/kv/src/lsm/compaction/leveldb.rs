@@ -1,11 +1,11 @@
-//! LevelDB's rules of what to compact and when (its 1.14: `db/version_set.cc`, `db/db_impl.cc`), for comparison and for
-//! FlashKV's paper mode, which is built on them.
+//! LevelDB's compaction rules (version 1.14: `db/version_set.cc`, `db/db_impl.cc`), for comparison and for FlashKV's
+//! paper mode, which is built on them.
 //!
-//! 1. The level furthest over its size, and no other; in it the table behind the one compacted last, round and round
-//!    (`PickCompaction`, `compact_pointer_`).
-//! 2. More tables of that level, if they bring none of the next with them (`SetupOtherInputs`).
-//! 3. If no level is due, a table in which gets looked in vain too often (`UpdateStats`, `allowed_seeks`).
-//! 4. A memtable is written by the task that compacts, which interrupts its compaction for it (`DoCompactionWork`).
+//! 1. Only the level that exceeds its size most is compacted; within it, the table after the one compacted last,
+//!    round-robin (`PickCompaction`, `compact_pointer_`).
+//! 2. Further tables of that level are added if that adds none of the next level (`SetupOtherInputs`).
+//! 3. If no level is due: a table that gets searched in vain too often (`UpdateStats`, `allowed_seeks`).
+//! 4. The task that compacts also flushes, and interrupts its compaction to do so (`DoCompactionWork`).
 
 use super::pick::{Job, Shape, Situation, job_of, with_sharers};
 use crate::journal::LEVELS;
@@ -16,25 +16,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::Result;
 
-/// A look in vain is worth reading so many bytes.
+/// A table may be searched in vain once per this many of its bytes before it is compacted.
 const BYTES_A_LOOK: u64 = 16 << 10;
 const LOOKS_MIN: i64 = 100;
-/// A compaction grows to so many full tables.
+/// A compaction is extended up to this many full tables.
 const TABLES_MAX: u64 = 25;
 
-/// What LevelDB keeps of past compactions and gets.
+/// State that LevelDB keeps about past compactions and gets.
 #[derive(Default)]
 pub(crate) struct LevelDb {
-    /// The largest key compacted last, level by level.
+    /// Per level, the largest key of the last compaction.
     turns: [Vec<u8>; LEVELS],
-    /// Looks in vain that a table is still good for.
+    /// By table number, the vain searches it may still have.
     looks: BTreeMap<u64, i64>,
-    /// A table that is good for none: its level and number.
+    /// A table that has used them up: its level and number.
     tired: Option<(usize, u64)>,
 }
 
 impl LevelDb {
-    /// The next compaction that does not conflict with those under way.
+    /// The next compaction that does not conflict with running ones.
     pub(crate) fn pick(
         &mut self,
         version: &Version,
@@ -56,7 +56,7 @@ impl LevelDb {
         }
     }
 
-    /// The job of the next table in turn whose keys nothing under way has.
+    /// The job of the next table in turn that conflicts with no running job.
     fn next_of(
         &self,
         version: &Version,
@@ -82,14 +82,14 @@ impl LevelDb {
         job_of(version, level, vec![table.clone()], situation)
     }
 
-    /// A table that is not there any more is nobody's.
+    /// Forgets the tired table if it no longer exists: no other could become tired otherwise.
     fn forget_gone(&mut self, version: &Version) {
         let is_there =
             |(level, tired): &(usize, u64)| version.levels[*level].iter().any(|t| t.meta.number == *tired);
         self.tired = self.tired.filter(is_there);
     }
 
-    /// A job begins.
+    /// Notes that a job begins.
     pub(crate) fn begins(&mut self, job: &Job) {
         if let Some(last) = job.upper.last() {
             self.turns[job.claim.level] = last.meta.largest.clone();
@@ -100,7 +100,7 @@ impl LevelDb {
         }
     }
 
-    /// A get looked into a table in vain. True if that was once too often.
+    /// Notes that a get searched a table in vain. True if that was once too often.
     pub(crate) fn looked_in_vain(&mut self, level: usize, table: &Table) -> bool {
         let looks = (table.meta.bytes / BYTES_A_LOOK) as i64;
         let left = self.looks.entry(table.meta.number).or_insert(looks.max(LOOKS_MIN));
@@ -132,14 +132,14 @@ fn grown(version: &Version, level: usize, upper: Vec<Arc<Table>>, table_bytes: u
     if same && bytes < TABLES_MAX * table_bytes { more } else { upper }
 }
 
-/// What a get found, and the table that it looked into in vain, with its level: the first, where a second was needed.
+/// The result of a get and, if it searched more than one table, the first of them with its level.
 pub(crate) struct Looked<'a> {
     pub found: Option<Stamp>,
     pub in_vain: Option<(usize, &'a Arc<Table>)>,
 }
 
 impl Version {
-    /// [`Version::get`], and which table LevelDB holds to account.
+    /// [`Version::get`], which also reports the table that LevelDB charges for the search.
     pub(crate) fn get_to_account<'a>(
         &'a self,
         key: &[u8],

@@ -1,4 +1,5 @@
-//! Compaction: which tables, and how they become others.
+//! Compaction: choosing tables (`pick`, `gather`, `leveldb`, by the room there is: `room`, `toll`), merging them
+//! (`run`, `parts`, `piece`, `sweep`), and laying out and writing the result (`layout`, `output`).
 
 mod gather;
 mod layout;

@@ -1,4 +1,4 @@
-//! Writing entries in order into as many tables as they need.
+//! Writes entries in order to as many tables as they need.
 
 use super::room::{FINE_BYTES, Taken};
 use crate::freewrite::{Piece, Planner, ReuseStat, Verdict};
@@ -12,23 +12,24 @@ use crate::options::{Compression, Options, Reuse};
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Error, Result};
 
-/// Bytes handed to a writer at a time, at most; and of a table, as what a writer leaves where it is makes it larger.
+/// Most bytes handed to a writer at a time, and no more than one in `CHUNK_OF_TABLE` of a table: the capacity of a
+/// writer grows only as it is told what is shared.
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_OF_TABLE: u64 = 16;
 
-/// See the module. Tables that were not handed out by [`TableSink::finish`] are given up when it is dropped.
+/// See the module. Tables that were not returned by [`TableSink::finish`] are erased when it is dropped.
 pub(crate) struct TableSink<'a> {
     media: &'a dyn Media,
-    /// Gives tables their numbers.
+    /// Source of table numbers.
     numbers: &'a AtomicU64,
     options: &'a Options,
-    /// Tables end before they are longer, as far as their entries allow.
+    /// Size at which tables end, unless a single entry is longer.
     table_bytes: u64,
-    /// Files may be longer.
+    /// Tables may be longer than that ([`longest_of_piece`]).
     is_longer: bool,
-    /// Whose cache is warmed.
+    /// The library whose cache is warmed.
     library: Option<&'a Library>,
-    /// Of an ingest ([`TableBuilder::ingesting`]).
+    /// For an ingest ([`TableBuilder::ingesting`]).
     seq_floor: u64,
     lineage: Lineage,
     compression: Compression,
@@ -39,9 +40,9 @@ pub(crate) struct TableSink<'a> {
     done: Vec<TableMeta>,
     reused: ReuseStat,
     finished: bool,
-    /// Counts what it writes.
+    /// Counts the room taken.
     taken: Taken,
-    /// A pointer as it is stored.
+    /// Buffer for an encoded pointer.
     stored: Vec<u8>,
 }
 
@@ -55,9 +56,9 @@ struct Open {
 /// Where the bytes of a table go.
 struct Medium {
     writer: Box<dyn TableWriter>,
-    /// It is told what is stored already.
+    /// It is told which bytes are stored already.
     relinks: bool,
-    /// Bytes that it did not write.
+    /// Bytes that it shared instead of writing.
     relinked: u64,
 }
 
@@ -73,25 +74,26 @@ impl<'a> TableSink<'a> {
         sink
     }
 
-    /// For tables that replace these.
+    /// Records that the output replaces `tables`.
     pub(crate) fn instead_of(mut self, tables: impl Iterator<Item = u64>) -> TableSink<'a> {
         self.lineage.merged = tables.collect();
         self
     }
 
-    /// For a piece of a merge: what it adds to a full table is not to become a short one, with a foot of its own.
+    /// For a piece of a merge: allows tables to be longer, so that what it adds to a full table does not become a short
+    /// table of its own.
     pub(crate) fn longer(mut self) -> TableSink<'a> {
         self.is_longer = !self.media.shape().whole_tables;
         self
     }
 
-    /// Counts what it writes in `taken`.
+    /// Counts the room it takes in `taken`.
     pub(crate) fn counting(mut self, taken: &Taken) -> TableSink<'a> {
         self.taken = taken.clone();
         self
     }
 
-    /// Writes to `media`.
+    /// A sink that writes to `media`, without a library, compression or size limit.
     pub(crate) fn on(
         media: &'a dyn Media,
         numbers: &'a AtomicU64,
@@ -123,8 +125,8 @@ impl<'a> TableSink<'a> {
         }
     }
 
-    /// Compresses as tables of `level` are, unless they are so short that they would have to end before what is
-    /// collected for a leaf.
+    /// Compresses as configured for `level`, unless tables of the medium are so short that a compressed leaf being
+    /// collected might not fit.
     pub(crate) fn for_level(mut self, level: usize) -> TableSink<'a> {
         if self.media.shape().table_bytes >= FINE_BYTES {
             self.compression = self.options.compression[level];
@@ -132,23 +134,23 @@ impl<'a> TableSink<'a> {
         self
     }
 
-    /// For entries that get their sequence number later, at least this.
+    /// For entries whose sequence number is assigned later; it will be at least `seq_floor`.
     pub(crate) fn ingesting(mut self, seq_floor: u64) -> TableSink<'a> {
         self.seq_floor = seq_floor;
         self
     }
 
-    /// Tables that are finished.
+    /// The finished tables.
     pub(crate) fn done(&self) -> &[TableMeta] {
         &self.done
     }
 
-    /// True if the next entry begins a table.
+    /// True if this entry would begin a new table.
     pub(crate) fn begins_with(&self, key: &[u8], value: &[u8]) -> bool {
         self.open.as_ref().is_none_or(|open| open.builder.bytes_with(key, value) as u64 > self.most(open))
     }
 
-    /// Bytes of the table being written, and how many it is to have at most.
+    /// Bytes of the table being written, and its size limit.
     pub(crate) fn fill(&self) -> Option<(u64, u64)> {
         self.open.as_ref().map(|open| (open.builder.bytes() as u64, self.most(open)))
     }
@@ -158,7 +160,7 @@ impl<'a> TableSink<'a> {
         if self.is_longer { longest_of_piece(most) } else { most }
     }
 
-    /// Clients read the entry that was added last, or what lies beside it.
+    /// Marks the last entry as one that clients read, so that its leaf goes to the cache.
     pub(crate) fn heat(&mut self) {
         if let Some(open) = &mut self.open {
             open.builder.heat();
@@ -172,7 +174,7 @@ impl<'a> TableSink<'a> {
         }
         let is_bounded = self.media.shape().whole_tables;
         let open = self.open()?;
-        // A file may be longer: what is in the store already stays, though tables are to be shorter now.
+        // A file may be longer: entries already in the store must stay even if tables are shorter now.
         if is_bounded
             && open.builder.is_empty()
             && open.builder.bytes_with(key, value) as u64 > open.medium.writer.capacity()
@@ -183,7 +185,7 @@ impl<'a> TableSink<'a> {
         self.hand_over()
     }
 
-    /// Adds the next entry, whose value is in a log.
+    /// Adds the next entry with a pointer to its value in a log.
     pub(crate) fn point(&mut self, key: &[u8], stamp: Stamp, pointer: &Pointer) -> Result<()> {
         let mut stored = std::mem::take(&mut self.stored);
         pointer.encode(&mut stored);
@@ -193,7 +195,8 @@ impl<'a> TableSink<'a> {
         Ok(())
     }
 
-    /// What to do with `leaf`, the first of an island of which `known` bytes are known, and all if it has `ended`.
+    /// What to do with `leaf`, the first of an island of which `known` bytes have been seen; they are all of it if it
+    /// has `ended`.
     pub(crate) fn judge(&mut self, leaf: &StoredLeaf, known: u64, ended: bool) -> Verdict {
         if !leaf.is_of_units(self.grain.unit_bytes) {
             return Verdict::Pack;
@@ -211,7 +214,7 @@ impl<'a> TableSink<'a> {
         open.is_some_and(|open| open.builder.bytes_with_leaf(leaf) as u64 > self.most(open))
     }
 
-    /// Takes over a leaf as it is stored.
+    /// Adds a leaf unchanged, as it is stored.
     pub(crate) fn keep(&mut self, leaf: &StoredLeaf) -> Result<()> {
         let open = self.open()?;
         let piece = open.piece(leaf);
@@ -227,7 +230,7 @@ impl<'a> TableSink<'a> {
         }
     }
 
-    /// The table being written, begun if there is none.
+    /// The table being written; begins one if there is none.
     fn open(&mut self) -> Result<&mut Open> {
         if self.open.is_none() {
             let number = self.numbers.fetch_add(1, Relaxed);
@@ -253,7 +256,7 @@ impl<'a> TableSink<'a> {
     pub(crate) fn cut(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let (number, library) = (open.number, self.library);
-        // Whoever drops this does not know of it any more.
+        // The table is not in `open` any more, so `drop` would not clean up its cached leaves.
         self.end(open).inspect_err(|_| library.iter().for_each(|library| library.cool(number)))
     }
 
@@ -272,12 +275,12 @@ impl<'a> TableSink<'a> {
         Ok(())
     }
 
-    /// Ends the last table; all of them, in order.
+    /// Ends the last table and returns all of them in order.
     pub(crate) fn finish(self) -> Result<Vec<TableMeta>> {
         self.finish_all().map(|(tables, _)| tables)
     }
 
-    /// The same, and what became of leaves that were kept.
+    /// The same, and the totals of kept leaves.
     pub(crate) fn finish_all(mut self) -> Result<(Vec<TableMeta>, ReuseStat)> {
         self.cut()?;
         self.finished = true;
@@ -286,7 +289,7 @@ impl<'a> TableSink<'a> {
 }
 
 impl Open {
-    /// What the planner is to know of a leaf that would come next.
+    /// Describes `leaf`, if it came next, to the planner.
     fn piece(&self, leaf: &StoredLeaf) -> Piece {
         let bubble = self.planner.bubble(leaf.from.offset, self.builder.tail() as u64);
         let inherited = if leaf.is_loose() { leaf.padding() as u64 } else { 0 };
@@ -306,12 +309,12 @@ impl Open {
 }
 
 impl Medium {
-    /// False if a leaf had better be packed than kept.
+    /// False if keeping the leaf would save nothing.
     fn would_share(&mut self, leaf: &StoredLeaf) -> bool {
         !self.relinks || self.writer.would_share(leaf.bytes.len() as u64, leaf.from)
     }
 
-    /// Appends what is new, and what of it is `kept`.
+    /// Appends `bytes`; those parts that are `kept` as stored bytes.
     fn append(&mut self, bytes: &[u8], kept: &[Kept]) -> Result<()> {
         let mut at = 0;
         let kept = if self.relinks { kept } else { &[] };
@@ -329,12 +332,12 @@ impl Medium {
     }
 }
 
-/// Bytes that a table of a merge in pieces may have, where those of others may have so many.
+/// Size limit of tables in a merge in pieces, given that of other merges.
 pub(crate) fn longest_of_piece(table_bytes: u64) -> u64 {
     table_bytes.saturating_add(table_bytes / 2)
 }
 
-/// How finely tables are made.
+/// The units and leaf sizes of tables.
 fn grain(media: &dyn Media, options: &Options) -> Grain {
     let unit_bytes = options.unit_bytes.unwrap_or(0).max(media.shape().unit_bytes) as usize;
     match options.reuse {
@@ -343,7 +346,7 @@ fn grain(media: &dyn Media, options: &Options) -> Grain {
     }
 }
 
-/// Leaves that follow one another here and where they are stored, together.
+/// Joins leaves that are adjacent both here and where they are stored.
 fn islands(kept: &[Kept]) -> Vec<Kept> {
     let mut islands: Vec<Kept> = Vec::new();
     for leaf in kept {

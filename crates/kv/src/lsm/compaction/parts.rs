@@ -1,4 +1,4 @@
-//! A job in parts: pieces of its keys, each merged by a task of its own. One edit puts all that they made in force.
+//! Splits a job into parts by key, each merged by its own task. One edit installs the results of all.
 
 use super::run::merge_piece;
 use super::{Job, Piece};
@@ -11,17 +11,17 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Result, Task, spawn_or_run};
 
-/// Input tables that are worth a part, at least.
+/// Fewest input tables per part.
 const TABLES_A_PART: usize = 4;
 
-/// What a merge came to: the tables made, or `None` if the store is being closed.
+/// Result of a merge: the new tables, or `None` if the store is being closed.
 pub(super) type Merged = Result<Option<Vec<TableMeta>>>;
 
-/// Merges a job, in parts while other compaction tasks are idle.
+/// Merges a job, in parts if other compaction tasks are idle.
 pub(super) fn merge(core: &Arc<Core>, job: &Job, version: &Arc<Version>, parallelism: Parallelism) -> Merged {
     let helpers = {
         let mut state = core.state.lock();
-        // There is no room for parts where a job has to go in pieces one after the other.
+        // If a job has to be done in successive pieces there is no room for concurrent parts.
         let parts = if job.piece.is_all() { job.replaced().count() / TABLES_A_PART } else { 1 };
         let parts = if job.upper.is_empty() { 1 } else { parts }; // they are to become one table
         let parts = if core.options.rules == Rules::Vellum { parts } else { 1 };
@@ -38,7 +38,7 @@ pub(super) fn merge(core: &Arc<Core>, job: &Job, version: &Arc<Version>, paralle
     result
 }
 
-/// Tasks that have nothing to do, as far as there is room for the tables that are not full at the ends of parts.
+/// Idle tasks, but no more than there is room for: each part ends with a table that is not full.
 fn idle(core: &Core, state: &State) -> usize {
     let busy = state.running.len() + state.helpers;
     let idle = core.options.compaction_tasks.saturating_sub(busy);
@@ -76,7 +76,7 @@ fn in_parts(
     joined(core, all)
 }
 
-/// The tables of all parts, in order; given up if one part has none to show.
+/// The tables of all parts in order. If one part failed or stopped, those of the others are erased.
 fn joined(core: &Core, all: Vec<Merged>) -> Merged {
     let (mut tables, mut whole, mut failure) = (Vec::new(), true, None);
     for merged in all {
@@ -94,7 +94,7 @@ fn joined(core: &Core, all: Vec<Merged>) -> Merged {
     failure.map_or(Ok(None), Err)
 }
 
-/// At most so many pieces that together hold all keys of the job, and about as much of its tables each.
+/// Splits the job's keys into at most `parts` pieces of about equal size.
 fn pieces(job: &Job, parts: usize) -> Result<Vec<Piece>> {
     let mut keys = Vec::new();
     if parts > 1 {

@@ -1,8 +1,8 @@
-//! Choosing what to compact: the level that is furthest over its size, and in it the table that overlaps least with
+//! Choice of what to compact: the level that exceeds its target size most, and in it the table that overlaps least with
 //! the next level.
 //!
-//! Invariant: jobs under way that touch a common level have disjoint key ranges, so several may run at a time (FlashKV,
-//! section 3.3).
+//! Invariant: running jobs that touch a common level have disjoint key ranges, so several can run concurrently
+//! (FlashKV, section 3.3).
 
 use super::gather::{self, Gather, Small};
 use super::room::{Room, Taken};
@@ -17,33 +17,33 @@ use std::sync::Arc;
 #[cfg(test)]
 mod tests;
 
-/// Which levels and keys a job under way has to itself.
+/// The levels and the key range that a running job has to itself, and the room it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// From this level into the next.
+    /// The job merges this level into the next.
     pub level: usize,
     pub smallest: Vec<u8>,
     pub largest: Vec<u8>,
-    /// Tables that it may create before those it replaces can be erased.
+    /// Most tables that it creates before those it replaces can be erased.
     pub tables: u64,
-    /// Tables that it replaces.
+    /// Room of the tables that it replaces, in tables.
     pub replaced: u64,
-    /// What it has created.
+    /// Room that its output has taken so far.
     pub taken: Taken,
 }
 
 impl Claim {
-    /// That of a job that creates and replaces nothing.
+    /// The claim of a job that creates and replaces no tables.
     pub(crate) fn of(level: usize, smallest: Vec<u8>, largest: Vec<u8>) -> Claim {
         Claim { level, smallest, largest, tables: 0, replaced: 0, taken: Taken::default() }
     }
 
-    /// Tables that it may create yet.
+    /// Tables that it may still create.
     pub(crate) fn to_come(&self, room: &Room) -> u64 {
         self.tables.saturating_sub(self.taken.tables(room))
     }
 
-    /// Room that it has taken and will give back, in tables.
+    /// Room that its output has taken, as far as it is freed again when the replaced tables are erased.
     pub(crate) fn to_give_back(&self, room: &Room) -> u64 {
         self.taken.tables(room).min(self.replaced)
     }
@@ -59,36 +59,37 @@ impl Claim {
 #[derive(Clone)]
 pub(crate) struct Job {
     pub claim: Claim,
-    /// Of the claim's level. In level 0 newest first. None where those of the next are made one ([`gather`]).
+    /// Inputs of the claim's level; those of level 0 newest first. Empty if tables of the next level are gathered
+    /// ([`gather`]).
     pub upper: Vec<Arc<Table>>,
-    /// Of the next.
+    /// Inputs of the next level.
     pub lower: Vec<Arc<Table>>,
-    /// Tables of the level hold entries of dropped keyspaces, which go when they are merged.
+    /// Input tables hold entries of dropped keyspaces, which the merge removes: they must not just be moved.
     pub unclean: bool,
-    /// The tables hold nothing that anybody can see: they go as they are.
+    /// The inputs hold only dropped keyspaces: they are removed without being read.
     pub discard: bool,
-    /// Keys of the upper tables that are merged; of the lower ones, all are within.
+    /// Range of keys of the upper tables to be merged. All keys of the lower tables belong to it.
     pub piece: Piece,
 }
 
-/// What decides besides the version.
+/// What decides besides the version: running jobs, requests and room.
 pub(crate) struct Situation<'a> {
     pub running: &'a [Claim],
-    /// To be compacted whatever its size.
+    /// Levels and ranges to be merged whatever their size.
     pub requested: &'a [Request],
-    /// To be made anew where they are.
+    /// Tables to be rewritten within their level.
     pub gathers: &'a [Gather],
-    /// Not to be gathered unasked.
+    /// Tables that are not gathered unless asked for.
     pub in_vain: &'a BTreeSet<u64>,
-    /// A merge in pieces that was begun: no other is begun while its tables are there.
+    /// The merge in pieces that is not complete: no other such merge begins while its tables exist.
     pub progress: Option<&'a Progress>,
-    /// Reads have paid for merging level 0.
+    /// Reads have cost as much as merging level 0 ([`super::Toll`]).
     toll_is_due: bool,
-    /// Without what flushes and jobs under way may need.
+    /// Free room, less what flushes and running jobs may need.
     pub(super) room: Room,
-    /// Tables that jobs of deeper levels leave for deletes.
+    /// Tables that jobs of deeper levels must leave for deletes.
     reserve: u64,
-    /// There are snapshots: what deletes hide may stay.
+    /// There are snapshots, so deletes may not free what they hide.
     is_watched: bool,
 }
 
@@ -126,13 +127,14 @@ impl<'a> Situation<'a> {
         Situation { toll_is_due, ..self }
     }
 
-    /// True if somebody waits for tables of the level.
+    /// True if a request concerns tables of the level.
     pub(super) fn is_requested(&self, version: &Version, level: usize) -> bool {
         self.requested.iter().any(|request| request.level == level && meets(version, request))
     }
 
-    /// True if a job may have its room, of which it keeps that of so many tables, about: what it takes for good leaves
-    /// what is kept for deletes. A merge of level 0, and of what is mostly deletes, wins room in the end.
+    /// True if there is room for a job, about `kept` tables of which it keeps for good: what is left in the end must
+    /// cover the reserve for deletes. That is not asked of merges of level 0 and of mostly deletes, which free room in
+    /// the end.
     fn has_room_for(&self, job: &Job, kept: u64) -> bool {
         let room = &self.room;
         let deletes = !self.is_watched && is_deleting(&job.upper);
@@ -141,13 +143,13 @@ impl<'a> Situation<'a> {
         job.claim.tables <= room.tables && (wins || left >= self.reserve + kept.min(job.claim.tables))
     }
 
-    /// True if nothing under way conflicts with the claim.
+    /// True if no running job conflicts with the claim.
     pub(super) fn is_alone(&self, claim: &Claim) -> bool {
         !self.running.iter().any(|other| other.conflicts(claim))
     }
 }
 
-/// Sizes that decide.
+/// Target sizes of levels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub level0_compact: usize,
@@ -157,18 +159,18 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// How urgent compaction of a level is: from 1 on it is due.
+    /// Urgency of compacting a level: it is due from 1 on.
     fn score(&self, version: &Version, level: usize, situation: &Situation<'_>) -> f64 {
         let full = self.fullness(version, level);
         match level {
-            // One at a time: what is under way will empty it.
+            // One at a time: the running job will empty the level.
             0 if situation.running.iter().any(|claim| claim.level == 0) => 0.0,
             0 if situation.toll_is_due => full.max(1.0),
             _ => full,
         }
     }
 
-    /// How much of what it may hold a level holds.
+    /// Size of a level relative to its target.
     pub(super) fn fullness(&self, version: &Version, level: usize) -> f64 {
         if level == 0 {
             return version.levels[0].len() as f64 / self.level0_compact.max(1) as f64;
@@ -178,13 +180,12 @@ impl Shape {
     }
 }
 
-/// The most urgent job that does not conflict with those under way.
+/// The most urgent job that fits and does not conflict with running ones.
 pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) -> Option<Job> {
-    let (running, requested) = (situation.running, situation.requested);
-    if let Some(job) = discarded(version, running) {
+    if let Some(job) = discarded(version, situation) {
         return Some(job);
     }
-    // In tight room only level 0 is merged, and what is mostly deletes.
+    // In tight room only level 0, and tables of mostly deletes, are merged.
     let is_tight = situation.room.is_tight;
     if let Some(begun) = situation.progress
         && let Some(upper) = begun.tables(&version.levels[begun.level])
@@ -210,7 +211,8 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
         _ => {
             let due = shape.score(version, level, situation) >= 1.0;
             least_overlap(version, level, situation, |table| {
-                let is_asked = || requested.iter().any(|r| r.level == level && r.range.meets(&table.meta));
+                let is_asked =
+                    || situation.requested.iter().any(|r| r.level == level && r.range.meets(&table.meta));
                 (due || is_asked()) && (!is_tight || is_deleting(std::slice::from_ref(table)))
             })
         }
@@ -218,7 +220,7 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
     due.or_else(|| gather::unasked(version, &shape.small, situation))
 }
 
-/// True if most entries of these are deletes: who merges them wins room.
+/// True if most entries of these tables are deletes: merging them frees room.
 pub(super) fn is_deleting(tables: &[Arc<Table>]) -> bool {
     let sum = |count: fn(&TableMeta) -> u64| tables.iter().map(|table| count(&table.meta)).sum::<u64>();
     2 * sum(|meta| meta.deletes) > sum(|meta| meta.entries)
@@ -228,15 +230,14 @@ fn meets(version: &Version, request: &Request) -> bool {
     version.levels[request.level].iter().any(|table| request.range.meets(&table.meta))
 }
 
-/// The job of a table that holds nothing but dropped keyspaces.
-fn discarded(version: &Version, running: &[Claim]) -> Option<Job> {
+/// The job that discards a table which holds nothing but dropped keyspaces.
+fn discarded(version: &Version, situation: &Situation<'_>) -> Option<Job> {
     version.levels.iter().enumerate().find_map(|(level, tables)| {
         let dead = |t: &&Arc<Table>| version.keyspaces.all_dead(&t.meta);
         tables.iter().filter(dead).find_map(|table| {
             let (smallest, largest) = (table.meta.smallest.clone(), table.meta.largest.clone());
             let claim = Claim::of(level, smallest, largest);
-            let alone = !running.iter().any(|other| other.conflicts(&claim));
-            alone.then(|| Job {
+            situation.is_alone(&claim).then(|| Job {
                 claim,
                 upper: vec![table.clone()],
                 lower: Vec::new(),
@@ -248,8 +249,8 @@ fn discarded(version: &Version, running: &[Claim]) -> Option<Job> {
     })
 }
 
-/// The job of level 0: all of it; where there is no room for that, nothing being under way, as many of its oldest
-/// tables as there is room for, about. What is newer stays above them.
+/// The job of level 0: all its tables; if there is no room for that and nothing is running, about as many of the oldest
+/// as there is room for. Newer tables stay above them.
 fn level0_job(version: &Version, situation: &Situation<'_>) -> Option<Job> {
     let tables = &version.levels[0];
     let all = job_of(version, 0, tables.clone(), situation);
@@ -261,7 +262,8 @@ fn level0_job(version: &Version, situation: &Situation<'_>) -> Option<Job> {
     all.or_else(|| situation.running.is_empty().then(|| fewer.filter_map(of_oldest).next()).flatten())
 }
 
-/// True if no table of level 0 that is before the one at `from` has an older entry of a key than one that is not.
+/// True if `tables[from..]`, the older part of level 0, may be merged without the rest: no table before `from` may have
+/// an older version of a key than one of these.
 fn may_part(tables: &[Arc<Table>], from: usize) -> bool {
     let (newer, older) = tables.split_at(from);
     let precedes = |older: &TableMeta, newer: &TableMeta| {
@@ -270,7 +272,7 @@ fn may_part(tables: &[Arc<Table>], from: usize) -> bool {
     older.iter().all(|older| newer.iter().all(|newer| precedes(&older.meta, &newer.meta)))
 }
 
-/// The job of the wanted table that brings the fewest bytes of the next level with it, for each of its own.
+/// The job of the `wanted` table with the least overlap: bytes of the next level per byte of its own.
 fn least_overlap(
     version: &Version,
     level: usize,
@@ -291,8 +293,8 @@ fn least_overlap(
     best.map(|(_, job)| job)
 }
 
-/// The job that merges `upper` into the next level, if nothing under way conflicts and there is room for what it makes;
-/// else a piece of it.
+/// The job that merges `upper` into the next level, if it conflicts with no running job. If there is no room for all of
+/// it: its next piece.
 pub(super) fn job_of(
     version: &Version,
     level: usize,
@@ -324,8 +326,8 @@ pub(super) fn job_of(
     }
 }
 
-/// The next piece of a job that there is no room for, if nothing is under way that may win some. Where a table takes a
-/// superblock however short it is, a piece takes along the one that the piece before ended with.
+/// The next piece of a job that is too large for the room, if no running job may free some. Where every table takes a
+/// superblock, a piece also merges the last, probably short, table of the piece before.
 fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Option<Job> {
     if !situation.running.is_empty() {
         return None;
@@ -335,7 +337,7 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     if begun.is_some_and(|begun| !begun.is_of(level, &job.upper)) {
         return None;
     }
-    // A table that lies on both sides of where it has come to holds what was merged already: all of it is begun anew.
+    // If a lower table spans the key reached, part of it was merged already: the merge starts over.
     let lies_beside = |begun: &&Progress| {
         let lies_across = |t: &Arc<Table>| t.meta.smallest <= begun.upto && t.meta.largest > begun.upto;
         !job.lower.iter().any(lies_across)
@@ -345,7 +347,7 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     job.piece.after = begun.map(|begun| begun.upto.clone());
     let all = job.lower.len() - done;
     let below = bytes_between(version, level + 2, &job.claim.smallest, &job.claim.largest);
-    // What earlier pieces took of the upper tables is not made again.
+    // Upper entries that earlier pieces merged are not written again.
     let left = |begun: &Progress| room.taken_by(&job.upper).saturating_sub(begun.made).max(1);
     let upper_left = begun.map(left);
     let needed = |lower: &[Arc<Table>]| match upper_left {
@@ -364,7 +366,7 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     let of_upper = bytes_of(&job.upper) * count as u64 / all.max(1) as u64;
     job.claim.tables = needed(&lower);
     let number = |table: &Arc<Table>| table.meta.number;
-    // Those that share a key were counted by none: more than `count` may be in it.
+    // `lower` may hold more than `count` tables, as those that share a key were added.
     if all > 0 && lower.last().map(number) != job.lower.last().map(number) {
         job.piece.until = Some(bounds(&lower)?.1);
     }
@@ -374,8 +376,8 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     situation.has_room_for(&job, kept).then_some(job)
 }
 
-/// Tables of a level below the first, and those that share a key with them: they go together, or an older version would
-/// come to lie above a newer one, or lose the delete that hides it.
+/// Tables of a sorted level, extended by neighbours that share a key with them. They must be merged together: otherwise
+/// an older version of the key could come to lie above a newer one, or lose the delete that hides it.
 pub(super) fn with_sharers(version: &Version, level: usize, mut tables: Vec<Arc<Table>>) -> Vec<Arc<Table>> {
     while let Some((smallest, largest)) = bounds(&tables) {
         let wider = version.overlap(level, &smallest, &largest);
@@ -391,7 +393,7 @@ fn bytes_of(tables: &[Arc<Table>]) -> u64 {
     tables.iter().map(|table| table.meta.merged_bytes()).sum()
 }
 
-/// Bytes of the tables of a level, if there is such a level, that have keys between these.
+/// Bytes of the tables of a level that overlap with a key range; 0 below the last level.
 pub(super) fn bytes_between(version: &Version, level: usize, smallest: &[u8], largest: &[u8]) -> u64 {
     match level < LEVELS {
         true => version.overlap(level, smallest, largest).iter().map(|table| table.meta.bytes).sum(),
@@ -406,19 +408,19 @@ pub(super) fn bounds(tables: &[Arc<Table>]) -> Option<(Vec<u8>, Vec<u8>)> {
 }
 
 impl Job {
-    /// True if the tables can move down as they are.
+    /// True if the tables can move to the next level without being rewritten.
     pub(crate) fn is_move(&self) -> bool {
         let alone = self.claim.level > 0 || self.upper.len() == 1;
         let points = self.upper.iter().any(|table| table.meta.points());
         self.lower.is_empty() && alone && !self.unclean && !points && self.piece.is_all()
     }
-    /// All tables that its result replaces, with their levels.
+    /// All tables that the result replaces, with their levels. The upper ones are replaced by the last piece only.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = (u8, &Arc<Table>)> {
         let level = self.claim.level as u8;
         let upper = if self.piece.until.is_none() { &self.upper[..] } else { &[] };
         upper.iter().map(move |t| (level, t)).chain(self.lower.iter().map(move |t| (level + 1, t)))
     }
-    /// How far its merge has come when it is done, if more pieces follow; before it, so far.
+    /// Progress of the merge after this piece, if more follow; `before` is the progress until now.
     pub(crate) fn progress(&self, before: Option<&Progress>, room: &Room) -> Option<Progress> {
         let level = self.claim.level;
         let begun = before.filter(|before| self.piece.after.is_some() && before.is_of(level, &self.upper));
@@ -427,7 +429,7 @@ impl Job {
         let upper = self.upper.iter().map(|table| table.meta.number).collect();
         Some(Progress { level, upper, upto: self.piece.until.clone()?, made })
     }
-    /// The level that it goes into.
+    /// The level of the output.
     pub(crate) fn output_level(&self) -> usize {
         self.claim.level + 1
     }

@@ -1,19 +1,19 @@
-//! Merging piece by piece, where there is no room to merge in one: a delete of many keys on a full medium overlaps with
-//! most of the level below.
+//! Merging in pieces, where there is no room to merge at once: a deletion of many keys on a full medium, for example,
+//! overlaps with most of the level below.
 //!
-//! A piece merges the upper tables' entries of a range with the lower tables of that range, which it replaces. The
-//! upper tables stay until the last piece is done: until then their entries of earlier pieces are there twice, which
-//! changes nothing for anybody. So a crash between two pieces loses only the note of how far the merge has come.
+//! A piece merges the entries of a key range of the upper tables with the lower tables of that range, and replaces
+//! these. The upper tables stay until the last piece is done; until then their merged entries exist twice, which no
+//! reader can tell. So a crash between two pieces loses only the record of progress.
 
 use crate::lsm::table::Table;
 use std::sync::Arc;
 
-/// Keys that a piece merges.
+/// The key range of a piece.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// From the key after this one on.
+    /// Exclusive lower bound; `None` in the first piece.
     pub after: Option<Vec<u8>>,
-    /// Up to this one; no limit in the last piece.
+    /// Inclusive upper bound; `None` in the last piece.
     pub until: Option<Vec<u8>>,
 }
 
@@ -23,20 +23,20 @@ impl Piece {
     }
 }
 
-/// How far a merge in pieces has come.
+/// Progress of a merge in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub level: usize,
     /// Numbers of the upper tables.
     pub upper: Vec<u64>,
-    /// Merged up to this key.
+    /// Everything up to this key is merged.
     pub upto: Vec<u8>,
-    /// Tables that pieces so far made, beside those that they replaced: what they took of the upper ones.
+    /// Tables that the pieces so far created in excess of those they replaced: their share of the upper tables.
     pub made: u64,
 }
 
 impl Progress {
-    /// The upper tables, if all of them are still in their level.
+    /// The upper tables, if all of them are still in `level`.
     pub(crate) fn tables(&self, level: &[Arc<Table>]) -> Option<Vec<Arc<Table>>> {
         let there = level.iter().filter(|table| self.upper.contains(&table.meta.number));
         let there: Vec<Arc<Table>> = there.cloned().collect();

@@ -1,4 +1,4 @@
-//! How much a medium has room for, in tables.
+//! Room on a medium, counted in tables.
 
 use super::Claim;
 use crate::lsm::table::Table;
@@ -6,14 +6,14 @@ use crate::media::MediaShape;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// An output is cut where it would overlap with more than so many full tables two levels down.
+/// An output table is cut where it would overlap with more than this many full tables of the level below it.
 pub(super) const GRANDPARENTS_MAX: u64 = 10;
 
-/// A table that has no more than one of so many parts of its bytes is small.
+/// A table is small if it has less than one in so many bytes of a full one.
 const SMALL_PARTS: u64 = 4;
-/// Tables that may have so many bytes end near what they may have: in smaller ones the leaf at hand counts for much.
+/// Tables of at least this capacity end close to it. In smaller ones the leaf that no longer fits makes a large part.
 pub(super) const FINE_BYTES: u64 = 240 << 10;
-/// Tables that flushes may need at any time.
+/// Tables kept for flushes at any time.
 const FLUSH_TABLES: u64 = 2;
 
 /// See the module.
@@ -21,31 +21,31 @@ const FLUSH_TABLES: u64 = 2;
 pub(crate) struct Room {
     /// Tables that can be created.
     pub tables: u64,
-    /// Bytes that count as a table.
+    /// Bytes that count as one table.
     pub table_bytes: u64,
-    /// A shorter one does, too.
+    /// A shorter table counts as a whole one, too.
     pub whole_tables: bool,
-    /// Merges make do with no more than their inputs.
+    /// Merges are planned with no allowance beyond their inputs.
     pub is_tight: bool,
 }
 
 impl Room {
-    /// Without what flushes and the jobs under way may need yet.
+    /// Less what flushes and the running jobs may still need.
     pub(crate) fn beside(mut self, running: &[Claim]) -> Room {
         let needed = running.iter().map(|claim| claim.to_come(&self)).sum::<u64>() + FLUSH_TABLES;
         self.tables = self.tables.saturating_sub(needed);
         self
     }
 
-    /// With what [`Room::beside`] keeps for flushes, and nothing kept for tables that are not full: if it is not
-    /// enough, a merge is given up.
+    /// With what [`Room::beside`] keeps for flushes, and without allowance for tables that are not full. If that turns
+    /// out not to suffice, the merge is abandoned.
     pub(crate) fn in_the_end(self) -> Room {
         Room { tables: self.tables.saturating_add(FLUSH_TABLES), is_tight: true, ..self }
     }
 
-    /// Tables that merging these, and so `many` more, may create, where the level below what it creates has so many
-    /// bytes there. Small ones become few, but for the cuts that keep them from overlapping with too much; others about
-    /// as many.
+    /// Tables that merging these and `many` more may create. `below_bytes` is the size of the overlapping part of the
+    /// level below the output, which causes cuts. Small inputs are joined into few tables, apart from such cuts; others
+    /// result in about as many.
     pub(crate) fn merge_of<'a>(
         &self,
         tables: impl Iterator<Item = &'a Arc<Table>> + Clone,
@@ -62,14 +62,14 @@ impl Room {
         if self.is_tight { inputs } else { tables_of_merge(inputs) }
     }
 
-    /// Tables that so many bytes come to where one follows the other, about: leaves do not quite fill them.
+    /// Approximate number of tables that `bytes` of entries fill; leaves leave some space unused.
     pub(crate) fn filled_by(&self, bytes: u64) -> u64 {
         (bytes + bytes / 8).div_ceil(self.table_bytes)
     }
 
-    /// For how many tables these count.
+    /// Room that these tables take.
     pub(crate) fn taken_by<'a>(&self, tables: impl IntoIterator<Item = &'a Arc<Table>>) -> u64 {
-        // A table that shares superblocks with others takes more than one when it is written anew.
+        // A table that shares superblocks may take more than one when it is rewritten.
         let bytes = tables.into_iter().map(|table| table.meta.merged_bytes());
         match self.whole_tables {
             true => bytes.map(|bytes| bytes.div_ceil(self.table_bytes)).sum(),
@@ -78,12 +78,12 @@ impl Room {
     }
 }
 
-/// Room that a merge has taken so far: its outputs are there beside the tables that they replace.
+/// Room that a merge has taken so far: its outputs exist beside the tables that they replace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken(Arc<AtomicU64>);
 
 impl Taken {
-    /// A table of so many bytes is done, of which some are those of another.
+    /// Adds a finished table, `relinked` bytes of which are shared with others.
     pub(super) fn add(&self, bytes: u64, relinked: u64, shape: &MediaShape) {
         let bytes = match (shape.whole_tables, relinked) {
             (true, 0) => shape.table_bytes,
@@ -93,7 +93,7 @@ impl Taken {
         self.0.fetch_add(bytes, Relaxed);
     }
 
-    /// What was written is given up.
+    /// Resets the count, as the output so far is erased.
     pub(super) fn forget(&self) {
         self.0.store(0, Relaxed);
     }

@@ -1,5 +1,5 @@
-//! Carrying out a compaction: one edit puts all that it made in force, or nothing happened. It is given up where the
-//! store is being closed.
+//! Execution of a compaction: its whole result is installed by one edit, or not at all. It is abandoned when the store
+//! is being closed.
 
 use super::layout::{Deeper, Layout};
 use super::parts::{self, Merged};
@@ -19,10 +19,10 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{IoClass, Result};
 
-/// Entries between two looks at whether the store is being closed.
+/// Entries between checks whether the store is being closed.
 const ENTRIES_A_LOOK: u32 = 1024;
 
-/// Merges the job's tables and puts the result in force, unless the store is being closed meanwhile.
+/// Merges the job's tables and installs the result, unless the store is closed meanwhile.
 pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result<()> {
     let level = job.output_level();
     let mut edit = Edit {
@@ -58,7 +58,7 @@ pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result
     })
 }
 
-/// Merges the keys of a piece.
+/// Merges the keys of a piece of the job.
 pub(super) fn merge_piece(
     core: &Core,
     job: &Job,
@@ -80,7 +80,7 @@ pub(super) fn merge_piece(
         }
         _ => sources.push(Box::new(stream_of(job.upper.clone(), reading, piece.clone()))),
     }
-    // Of a piece on its own all of the lower tables is merged, the last of the piece before included.
+    // In a merge in pieces the lower tables are merged whole, including the last one of the previous piece.
     let of_lower =
         Piece { after: if job.piece.is_all() { piece.after.clone() } else { None }, ..piece.clone() };
     sources.push(Box::new(stream_of(job.lower.clone(), reading, of_lower)));
@@ -127,7 +127,7 @@ pub(super) fn merge_piece(
     Ok(Some(tables))
 }
 
-/// Where what is merged goes.
+/// Filters merged entries and passes them to the layout.
 struct Out<'a> {
     sweep: Sweep,
     deeper: Deeper<'a>,
@@ -136,7 +136,7 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
-    /// True if the next entry, whose value has so many bytes, is needed.
+    /// True if the next entry is still needed.
     fn keeps(&mut self, key: &[u8], stamp: Stamp, value_bytes: usize) -> bool {
         self.work.entry(key.len() + value_bytes);
         self.sweep.keeps(key, stamp, || self.deeper.is_bottom(key))
@@ -146,7 +146,7 @@ impl Out<'_> {
         self.layout.entry(entry.key(), entry.stamp(), entry.value(), entry.is_hot())
     }
 
-    /// A leaf that no other source has an entry in, whole if all its entries are needed.
+    /// Passes on a leaf that no other source overlaps with: whole if all its entries are needed, else entry by entry.
     fn leaf(&mut self, leaf: StoredLeaf) -> Result<()> {
         let mut needed = Vec::with_capacity(leaf.entries as usize);
         leaf.each(|key, stamp, value| {

@@ -4,36 +4,37 @@ use crate::key::{EntryKind, Stamp};
 use crate::lsm::core::Core;
 use crate::lsm::version::Version;
 
-/// Goes through entries in order, and says of each whether anybody can still see it.
+/// Is shown entries in order, and says of each whether it is still visible to anyone.
 pub(crate) struct Sweep {
     /// Sequence numbers of the snapshots, ascending.
     snapshots: Vec<u64>,
-    /// Keyspaces that were dropped.
+    /// Numbers of dropped keyspaces.
     dead: Vec<u8>,
     key: Vec<u8>,
-    /// Of the last entry of `key`: the snapshot that sees it, if it is not the newest state.
+    /// The viewer of the last entry of `key`: a snapshot, or `Some(None)` for the newest state; `None` before the first
+    /// entry.
     seen_by: Option<Option<u64>>,
 }
 
 impl Sweep {
-    /// For what `core` holds now, and the keyspaces of `version`.
+    /// With the snapshots that are open now, and the keyspaces of `version`.
     pub(crate) fn of(core: &Core, version: &Version) -> Sweep {
         Sweep::new(core.snapshots.lock().keys().copied().collect(), version.keyspaces.dead().collect())
     }
 
-    /// `snapshots`: those held when the sweep begins. Later ones see the newest version of everything. `dead`:
-    /// keyspaces that nobody can see into.
+    /// `snapshots`: those open when the sweep begins; later ones see the newest version of everything. `dead`: dropped
+    /// keyspaces.
     pub(crate) fn new(mut snapshots: Vec<u64>, dead: Vec<u8>) -> Sweep {
         snapshots.sort_unstable();
         Sweep { snapshots, dead, key: Vec::new(), seen_by: None }
     }
 
-    /// True if somebody may see versions that are not the newest.
+    /// True if snapshots may see versions that are not the newest.
     pub(crate) fn looks_back(&self) -> bool {
         !self.snapshots.is_empty()
     }
 
-    /// True if the entry is needed. `bottom` says whether older versions of its key may be anywhere below.
+    /// True if the entry is needed. `bottom` says whether no older version of its key can be in a deeper level.
     pub(crate) fn keeps(&mut self, key: &[u8], stamp: Stamp, bottom: impl FnOnce() -> bool) -> bool {
         if self.key != key {
             self.key.clear();
@@ -43,15 +44,15 @@ impl Sweep {
         if key.first().is_some_and(|keyspace| self.dead.contains(keyspace)) {
             return false;
         }
-        // The oldest snapshot that sees this entry; a newer entry that the same one sees hides it.
+        // The oldest snapshot that sees this entry. If it sees a newer entry of the key, that hides this one.
         let first = self.snapshots.partition_point(|snapshot| *snapshot < stamp.seq());
         let viewer = self.snapshots.get(first).copied();
         if self.seen_by == Some(viewer) {
             return false;
         }
         self.seen_by = Some(viewer);
-        // A delete hides nothing if nothing is below it; all older versions here come right after it and are dropped,
-        // as long as no snapshot sees one of them.
+        // A delete with nothing below hides nothing: older versions in this merge follow right after it and are dropped
+        // as well, as long as no snapshot sees one of them.
         let oldest_view = first == 0;
         !(stamp.kind() == Some(EntryKind::Delete) && oldest_view && bottom())
     }

@@ -1,12 +1,12 @@
-//! How many of the clients' requests were writes since the last compaction began (FlashKV, section 3.3).
+//! The share of writes among clients' requests since the last compaction began (FlashKV, section 3.3).
 
 use crate::lsm::striped::Striped;
 use crate::media::Parallelism;
 use vellum_base::sync::Mutex;
 
-/// Below this share of writes, in percent, clients' reads matter more than compaction.
+/// Below this percentage of writes, clients' reads matter more than compaction.
 const WRITES_FEW_PERCENT: u64 = 30;
-/// Requests that make a window.
+/// Fewest requests of a window.
 const ENOUGH: u64 = 100;
 
 /// See the module.
@@ -20,19 +20,19 @@ pub(crate) struct Window {
 struct At {
     /// Sequence number when the window began.
     began: u64,
-    /// What the last window that had enough requests said.
+    /// Result of the last window with enough requests.
     few_writes: bool,
 }
 
 impl Window {
-    /// A client reads.
+    /// Counts a read.
     #[inline]
     pub(crate) fn read(&self) {
         self.reads.add(1);
     }
 
-    /// A compaction into `level` begins: how it is to be written. Ends the window, and begins the next, if there were
-    /// requests enough to tell. `last_seq` counts writes.
+    /// Called when a compaction into `level` begins: returns how to write it. Begins a new window if the current one
+    /// has enough requests. Writes are counted by `last_seq`, the newest sequence number.
     pub(crate) fn turn(&self, last_seq: u64, level: usize) -> Parallelism {
         let mut at = self.at.lock();
         let writes = last_seq.saturating_sub(at.began);
@@ -42,7 +42,7 @@ impl Window {
             at.began = last_seq;
             at.few_writes = writes * 100 < (reads + writes) * WRITES_FEW_PERCENT;
         }
-        // Level 0 must not fill up.
+        // Compaction of level 0 always gets all channels: level 0 must not fill up.
         if level > 1 && at.few_writes { Parallelism::Half } else { Parallelism::Full }
     }
 }

@@ -1,12 +1,12 @@
-//! What merging costs the processor of a modelled host.
+//! Processor time of merging on a modelled host.
 
 use crate::lsm::core::Core;
 use vellum_base::Nanos;
 
-/// Paid for in pieces of this size: often enough for others to take turns, and not at every entry.
+/// Time is charged in pieces of this size: often enough for other tasks to take turns, but not at every entry.
 const PIECE: Nanos = Nanos::from_us(100);
 
-/// Work done by one task, and not yet paid for.
+/// Work that one task has done and not yet charged.
 pub(crate) struct Work<'a> {
     core: &'a Core,
     ps: u64,
@@ -17,7 +17,7 @@ impl<'a> Work<'a> {
         Work { core, ps: 0 }
     }
 
-    /// An entry of so many bytes was flushed or merged.
+    /// Accounts for flushing or merging an entry of `bytes` bytes.
     #[inline]
     pub(crate) fn entry(&mut self, bytes: usize) {
         let cpu = &self.core.options.cpu;

@@ -4,7 +4,7 @@
 use super::Repair;
 use super::values::Values;
 use crate::batch::put_entry;
-use crate::journal::{SEQ_TOLD_MAX, TableMeta};
+use crate::journal::{SEQ_STORED_MAX, TableMeta};
 use crate::key::{EntryKind, Stamp};
 use crate::lsm::compaction::Sweep;
 use crate::lsm::kept_log::Pointer;
@@ -42,7 +42,7 @@ impl Repair<'_> {
         told: Option<&TableMeta>,
     ) -> Result<Vec<TableMeta>> {
         let memtable = Arc::new(Memtable::default());
-        let last_seq = told.map_or(SEQ_TOLD_MAX, |meta| meta.seq_max);
+        let last_seq = told.map_or(SEQ_STORED_MAX, |meta| meta.seq_max);
         self.take_flushed(&memtable, logs, last_seq)?;
         self.take_table(&memtable, number, told)?;
         let mut sweep = Sweep::new(Vec::new(), self.keyspaces.dead().collect());
@@ -74,7 +74,7 @@ impl Repair<'_> {
     /// Takes the batches of logs that check out, and begin with up to a number: the last may go on behind it. Of two
     /// that have the same numbers, that of the newer log counts.
     fn take_flushed(&mut self, memtable: &Memtable, logs: &BTreeSet<u64>, last_seq: u64) -> Result<()> {
-        let mut below = SEQ_TOLD_MAX;
+        let mut below = SEQ_STORED_MAX;
         for log in logs.iter().rev() {
             let take = |payload: &[u8], seq, _| {
                 if seq <= last_seq {

@@ -2,7 +2,7 @@
 
 use super::{LogsKept, Repair};
 use crate::batch::check_payload;
-use crate::journal::{Area, AreaKind, Ending, SEQ_TOLD_MAX, of_another_store, salvage_records, store_of};
+use crate::journal::{Area, AreaKind, Ending, SEQ_STORED_MAX, of_another_store, salvage_records, store_of};
 use crate::key::Stamp;
 use crate::lsm::memtable::{Memtable, MemtableCursor};
 use crate::lsm::merge::{Cursor, Stream};
@@ -67,7 +67,7 @@ impl Repair<'_> {
     /// their keys: an entry of which one has a newer version is left out, as it would come to lie above that.
     pub(super) fn salvage_logs(&mut self, mut numbers: Vec<u64>, tables: &[Arc<Table>]) -> Result<()> {
         numbers.sort_unstable();
-        let mut below = SEQ_TOLD_MAX;
+        let mut below = SEQ_STORED_MAX;
         for number in numbers.into_iter().rev() {
             let first = self.salvage_log(number, below, tables)?;
             below = first.map_or(below, |first| first.min(below));

@@ -1,10 +1,10 @@
-//! Making a store whole again that does not open, or does not read.
+//! Repair of a store that cannot be opened or read.
 //!
-//! 1. Nothing is erased before a manifest that does not need it is durable; a repair that was cut short is begun again.
-//! 2. Whatever of a table or a log checks out ends up in the store, unless something newer hides it, or it is where
-//!    none belongs: that is said.
-//! 3. What the manifest says of levels is kept where the manifest can be read.
-//! 4. A log that tables point into is not replayed: what it holds is in them, or in what they were merged into.
+//! 1. Nothing is erased before a manifest that does not need it is durable; an interrupted repair can be started again.
+//! 2. Whatever passes its checks, in a table or a log, ends up in the store, unless newer entries hide it or it is
+//!    where nothing belongs; the latter is reported.
+//! 3. If the manifest can be read, tables keep the levels that it states.
+//! 4. A log that tables point into is not replayed: its entries are in these tables, or in those they were merged into.
 
 mod flushed;
 mod logs;
@@ -26,35 +26,37 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Env, Error, Kind, Result};
 
-/// What all parts of a repair share.
+/// State shared by the steps of a repair.
 struct Repair<'a> {
     media: &'a Arc<dyn Media>,
     env: &'a Arc<dyn Env>,
     options: &'a Options,
-    /// All that was there before.
+    /// Areas found at the start.
     areas: Vec<Area>,
     tables: Vec<u64>,
-    /// The number of the store, if anything says it.
+    /// The store's identity number, if it can be found.
     store: Option<u64>,
     numbers: AtomicU64,
     report: Repaired,
-    /// Tables that are to be in the store.
+    /// Tables of the repaired store, with their levels.
     added: Vec<(u8, crate::journal::TableMeta)>,
     keyspaces: Keyspaces,
-    /// Keyspaces of what is saved without a manifest, or is written anew.
+    /// Keyspaces of entries that were saved without a manifest, or rewritten.
     spaces: BTreeSet<u8>,
     last_seq: u64,
-    /// CURRENT, or an edit of a manifest, is one of ours.
+    /// CURRENT or an edit of a manifest decodes: this is a store.
     is_ours: bool,
-    /// Logs that tables point into; of use where no manifest tells.
+    /// Logs that tables point into; used if there is no manifest.
     pointed_logs: BTreeSet<u64>,
     /// Logs that another store wrote.
     foreign: BTreeSet<u64>,
-    /// Sequence numbers of batches that were taken from logs, from and below.
+    /// Ranges of sequence numbers (from, below) of batches recovered from logs.
     salvaged: Vec<(u64, u64)>,
 }
 
-/// Repairs the store on `media`, which nobody else has open. Writes nothing where nothing is wrong. Open it afterwards.
+/// Repairs the store on `media`, which must not be open elsewhere, and reports what was found. Writes nothing if
+/// nothing is wrong. Errors: [`Kind::Invalid`] if there is no store, [`Kind::Unsupported`] for a log store, and
+/// failures of the medium.
 pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> Result<Repaired> {
     let media = &Patient::with(media);
     let (areas, tables) = (media.areas()?, media.tables()?);
@@ -64,7 +66,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         return Err(Error::invalid("there is no key-value store here"));
     }
     let store = manifest::store_of_remains(&**media, &areas)?;
-    // To this repair its segments would be damaged tables.
+    // This repair would take its segments for damaged tables.
     if Engine::of_remains(&**media)? == Some(Engine::Log) {
         return Err(Error::new(Kind::Unsupported, "it is a log store, which `log::repair` repairs"));
     }

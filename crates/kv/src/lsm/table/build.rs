@@ -18,58 +18,58 @@ use crate::options::Compression;
 use crate::sum::sum_with;
 use vellum_base::Result;
 
-/// A leaf takes more units where closing it would waste more than one of so many parts.
+/// A leaf is widened by units if closing it would waste more than one in so many bytes.
 pub(super) const WASTE_MAX: usize = 8;
-/// A run ends when its index leaf would take more bytes, or with so many entries.
+/// A run ends when its index leaf would exceed `INDEX_BYTES_MAX`, or at `RUN_ENTRIES_MAX` entries.
 const INDEX_BYTES_MAX: usize = 4096;
 const RUN_ENTRIES_MAX: usize = 16_384;
 
-/// A leaf ends with a run of sequence numbers if it has one of so many parts of its bytes then. What each leaf takes
-/// besides, its head, padding and places in index and lists, is some 80 bytes: less is not worth it.
+/// A leaf is closed at the end of a run of sequence numbers if it has at least one in so many of its bytes then. Each
+/// leaf costs some 80 bytes for its head, padding, and entries in index and lists, so shorter ones are not worth it.
 const RUN_PARTS_MAX: usize = 6;
 
-/// Turns entries into the bytes of a table. Take [`TableBuilder::pending`] away as it grows.
+/// Turns entries into the bytes of a table. The caller takes [`TableBuilder::pending`] away as it grows.
 pub(crate) struct TableBuilder {
     grain: Grain,
-    /// Finished objects that nobody took yet.
+    /// Finished objects that were not taken yet.
     pending: Vec<u8>,
-    /// What of `pending` is stored elsewhere.
+    /// Parts of `pending` that are also stored elsewhere.
     kept: Vec<Kept>,
-    /// Units taken before.
+    /// Units taken so far.
     units_before: usize,
     leaf: LeafBuilder,
-    /// Bytes that the open leaf may have.
+    /// Most bytes of the open leaf.
     leaf_room: usize,
     runs: Runs,
     /// The open leaf has an entry that clients read.
     leaf_is_hot: bool,
-    /// Closed and worth keeping in memory.
+    /// Closed objects worth keeping in the cache.
     warm: Vec<Piece>,
-    /// Compresses leaves, where that is wanted.
+    /// Compresses leaves; `None` if they are not compressed.
     packer: Option<Packer>,
     index: LeafBuilder,
     root: LeafBuilder,
     hashes: Vec<u64>,
     bits_per_key: u32,
-    /// Where the last closed leaf is, as long as its separator is not known.
+    /// Place of the last closed leaf, until its separator is known.
     closed: Option<(usize, usize)>,
     closed_last_key: Vec<u8>,
-    /// What it holds so far; `bytes` and `largest` are only known at the end.
+    /// Totals so far; `bytes` and `largest` are set at the end.
     meta: TableMeta,
     /// Bytes of keys and values.
     data_bytes: u64,
     seq_floor: u64,
-    /// Of the leaves that were written.
+    /// Sum of the leaves written so far.
     sum: u32,
     lineage: Lineage,
 }
 
-/// A finished table: its last bytes, and what the manifest says of it.
+/// A finished table: its last bytes, and its description for the manifest.
 pub(crate) struct Finished {
     pub tail: Vec<u8>,
-    /// What of the tail is stored elsewhere.
+    /// Parts of the tail that are also stored elsewhere.
     pub kept: Vec<Kept>,
-    /// Of the tail.
+    /// Objects of the tail that are worth keeping in the cache.
     pub warm: Warm,
     pub meta: TableMeta,
 }
@@ -101,7 +101,7 @@ impl TableBuilder {
         }
     }
 
-    /// For a table that stands for others.
+    /// Records the tables that this one replaces.
     pub(crate) fn descending(self, lineage: Lineage) -> TableBuilder {
         TableBuilder { lineage, ..self }
     }
@@ -111,7 +111,7 @@ impl TableBuilder {
         TableBuilder { packer: Packer::new(compression, self.grain.leaf_bytes), ..self }
     }
 
-    /// For a table whose entries get their sequence number later, at least this.
+    /// For a table whose sequence number is assigned later; it will be at least `seq_floor`.
     pub(crate) fn ingesting(self, seq_floor: u64) -> TableBuilder {
         TableBuilder { seq_floor, ..self }
     }
@@ -119,38 +119,37 @@ impl TableBuilder {
     pub(crate) fn is_empty(&self) -> bool {
         self.meta.entries == 0
     }
-    /// Finished objects that wait to be taken, and what of them is stored elsewhere.
+    /// Finished objects not taken yet, and the parts of them that are also stored elsewhere.
     pub(crate) fn pending(&self) -> (&[u8], &[Kept]) {
         (&self.pending, &self.kept)
     }
-    /// Objects of `pending` that are worth keeping in memory.
+    /// Takes the list of objects of `pending` that are worth keeping in the cache.
     pub(crate) fn warm(&mut self) -> Warm {
         let pieces = std::mem::take(&mut self.warm);
         Warm { pieces, first_unit: self.units_before, unit_bytes: self.grain.unit_bytes }
     }
-    /// The entry added last is one that clients read.
+    /// Marks the last entry as one that clients read.
     pub(crate) fn heat(&mut self) {
         self.leaf_is_hot = true;
     }
-    /// Bytes of the table so far, if `pending` was taken or not.
+    /// Bytes of the table so far, whether taken or not.
     pub(crate) fn bytes(&self) -> usize {
         self.units_before * self.grain.unit_bytes + self.pending.len()
     }
-    /// Call it after taking all of `pending`.
+    /// To be called after all of `pending` was taken.
     pub(crate) fn taken(&mut self) {
         self.units_before += self.pending.len() / self.grain.unit_bytes;
         self.pending.clear();
         self.kept.clear();
     }
 
-    /// Bytes of the table if it took this entry and ended, at most; more than any can have if its root could not be
-    /// read then.
+    /// Most bytes of the table if it ended after this entry; `usize::MAX` if its root would be too large to be read.
     pub(crate) fn bytes_with(&self, key: &[u8], value: &[u8]) -> usize {
         let Grain { unit_bytes, leaf_bytes, .. } = self.grain;
         let leaf = (self.leaf.bytes() + key.len() + value.len() + 64).next_multiple_of(unit_bytes);
         let hashes = self.hashes.len() + self.leaf.count() + 1;
         let filter = hashes * self.bits_per_key as usize / 8 + 128 + unit_bytes;
-        // Entries that were to be compressed may become several leaves, one entry may not.
+        // Entries collected for compression may become several leaves, but a single entry only one.
         let leaves = (leaf / leaf_bytes + 1).min(self.leaf.count() + 1);
         let key = key.len().max(self.closed_last_key.len()).max(self.leaf.last_key().len());
         let index = self.index.bytes() + leaves * (2 * key + 128) + unit_bytes;
@@ -161,8 +160,9 @@ impl TableBuilder {
         self.bytes() + 2 * leaf + filter + index + root + 2 * unit_bytes + FOOT_BYTES
     }
 
-    /// Where the open leaf ends, about, if it is compressed: the next object would begin at the unit after. One that
-    /// has no room for another entry like its own ends there: what it leaves empty is empty whatever comes next.
+    /// Where the open leaf ends; an estimate if it is compressed. The next object would begin at the next unit. If the
+    /// leaf has no room for another entry like its own, its whole last unit counts as used: that rest stays empty
+    /// whatever comes next.
     pub(crate) fn tail(&self) -> usize {
         let open = match &self.packer {
             _ if self.leaf.is_empty() => 0,
@@ -177,7 +177,7 @@ impl TableBuilder {
         self.bytes() + open
     }
 
-    /// Bytes of the table if it took this leaf and ended, at most.
+    /// Most bytes of the table if it ended after this leaf.
     pub(crate) fn bytes_with_leaf(&self, leaf: &StoredLeaf) -> usize {
         let hashes = (self.hashes.len() + self.leaf.count()) + leaf.entries as usize;
         let filter = hashes * self.bits_per_key as usize / 8 + 128 + self.grain.unit_bytes;
@@ -185,7 +185,7 @@ impl TableBuilder {
         self.bytes_with(&leaf.last, &[]).saturating_add(more)
     }
 
-    /// Ends the open leaf, full or not, and takes over one that is stored elsewhere. Entries come in order.
+    /// Closes the open leaf, full or not, and appends `leaf` unchanged. Entries come in order.
     pub(crate) fn keep(&mut self, leaf: &StoredLeaf) -> Result<()> {
         self.close_open();
         self.runs = Runs::default();
@@ -208,20 +208,20 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Ends the open leaf.
+    /// Closes the open leaf.
     fn close_open(&mut self) {
         while !self.leaf.is_empty() {
             if self.is_packing() { self.pack(true) } else { self.close_leaf() }
         }
     }
 
-    /// Adds the next entry; they come in order.
+    /// Adds the next entry. Entries come in order.
     pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
         self.count(key, stamp, value);
         self.put(key, stamp, value, filter::hash(key));
     }
 
-    /// The value of the entry added last is in a log.
+    /// Records that the value of the last entry is in a log.
     pub(crate) fn points(&mut self, pointer: &Pointer) {
         self.meta.pointed_bytes += pointer.bytes;
         match self.meta.logs.iter_mut().find(|log| log.number == pointer.log) {
@@ -258,7 +258,8 @@ impl TableBuilder {
         }
     }
 
-    /// Ends the open leaf where a run ended or began before the entry of this stamp, if that leaves enough in it.
+    /// Closes the open leaf at the start or end of a run that the entry of stamp `next` reveals, if enough remains in
+    /// it.
     fn cut_at_run(&mut self, next: Stamp) {
         if !self.grain.by_runs {
             return;
@@ -281,7 +282,7 @@ impl TableBuilder {
         });
     }
 
-    /// Makes compressed leaves of what was collected, if it is enough, or if nothing follows.
+    /// Makes compressed leaves of the collected entries, if there are enough of them, or `last`.
     fn pack(&mut self, last: bool) {
         while let Some(packer) = &mut self.packer {
             match packer.decide(&self.leaf, last) {
@@ -296,7 +297,7 @@ impl TableBuilder {
         }
     }
 
-    /// Ends a compressed leaf of the first `count` entries; the others begin the next.
+    /// Writes the first `count` entries as a compressed leaf; the others begin the next one.
     fn close_packed(&mut self, count: usize) {
         let Some(packer) = &self.packer else { return };
         let (unit, start) = (self.next_unit(), object::begin(&mut self.pending));
@@ -319,7 +320,7 @@ impl TableBuilder {
         });
     }
 
-    /// A leaf was written; its separator is known with the next key.
+    /// Notes that a leaf was written; its separator follows from the next key.
     fn closed(&mut self, unit: usize, units: usize) {
         let start = (unit - self.units_before) * self.grain.unit_bytes;
         self.sum = sum_with(self.sum, &self.pending[start..]);
@@ -329,7 +330,7 @@ impl TableBuilder {
         }
     }
 
-    /// Puts keys into the filter. Versions of one key follow one another: one hash serves them.
+    /// Adds hashes of keys to the filter, once for the adjacent versions of a key.
     fn hash(&mut self, hashes: impl Iterator<Item = u64>) {
         let mut last = None;
         for hash in hashes.filter(|hash| last.replace(*hash) != Some(*hash)) {
@@ -337,7 +338,7 @@ impl TableBuilder {
         }
     }
 
-    /// Closes or widens the leaf that this entry does not fit in.
+    /// Closes or widens the open leaf, if this entry does not fit.
     fn make_room(&mut self, key: &[u8], stamp: Stamp, value: &[u8]) {
         let Grain { unit_bytes, leaf_bytes, leaf_bytes_max, .. } = self.grain;
         if !self.leaf.is_empty() {
@@ -356,7 +357,7 @@ impl TableBuilder {
         }
         self.index_closed(key);
         let alone = self.leaf.bytes_with(key, stamp, value).next_multiple_of(unit_bytes);
-        // Whatever the leaf before had: one large value is no reason for a large leaf of small ones.
+        // Independent of the previous leaf: one large value must not lead to large leaves of small ones.
         self.leaf_room = alone.max(leaf_bytes);
     }
 
@@ -365,7 +366,7 @@ impl TableBuilder {
         self.bytes() / self.grain.unit_bytes
     }
 
-    /// Ends a leaf that is not compressed.
+    /// Closes a leaf that is not compressed.
     fn close_leaf(&mut self) {
         let unit = self.next_unit();
         self.closed_last_key.clear();
@@ -378,8 +379,7 @@ impl TableBuilder {
         self.packer.iter_mut().for_each(Packer::rested);
     }
 
-    /// Puts the leaf that was closed into the index, now that the next key is known; ends the run, if it is long
-    /// enough.
+    /// Adds the closed leaf to the index, now that the next key is known. Ends the run if it is long enough.
     fn index_closed(&mut self, next: &[u8]) {
         let Some(place) = self.closed.take() else { return };
         let last = &self.closed_last_key;

@@ -1,4 +1,4 @@
-//! Objects of tables in memory.
+//! Objects of tables in memory, as the cache holds them.
 
 use super::entry_fences::EntryFences;
 use super::filter::Filter;
@@ -13,9 +13,9 @@ use vellum_base::Result;
 
 /// An object's bytes.
 pub(crate) enum Bytes {
-    /// In memory of our own.
+    /// In memory of the store.
     Own(Box<[u8]>),
-    /// In a table that is mapped: whoever takes something from it looks after that whether it is sound.
+    /// In a mapped table. After taking anything from it the user must check that the mapping is sound.
     Mapped { map: Arc<Mapping>, start: usize, end: usize },
 }
 
@@ -30,13 +30,13 @@ impl Deref for Bytes {
     }
 }
 
-/// An object in memory, checked.
+/// A verified object in memory.
 pub(crate) enum Object {
     /// A data leaf. If it was compressed, `bytes` are not those on the medium.
     Data { leaf: Leaf, fences: Option<EntryFences>, bytes: Bytes, packed: bool },
     /// A run's filter and index leaf.
     Branch { filter: Filter, index: Leaf, fences: EntryFences, index_at: usize, bytes: Box<[u8]>, stay: Stay },
-    /// A value that is in a log, and the pointer that it was checked by.
+    /// A value from a log, and the pointer that it was verified by.
     Value { pointer: Pointer, bytes: Box<[u8]> },
 }
 
@@ -48,7 +48,7 @@ impl Object {
         Ok(Object::Data { leaf, fences: None, bytes, packed })
     }
 
-    /// The same, for who will look for keys in it.
+    /// The same, with fences for searching it.
     pub(super) fn searched(bytes: Box<[u8]>) -> Result<Object> {
         let mut object = Object::data(bytes)?;
         if let Object::Data { leaf, fences, bytes, .. } = &mut object {
@@ -65,18 +65,18 @@ impl Object {
         Ok(Object::Branch { filter, index, fences, index_at, bytes, stay: Stay::default() })
     }
 
-    /// Where its bytes are mapped, if they are.
+    /// The mapping that its bytes are in, if they are mapped.
     fn map(&self) -> Option<&Mapping> {
         match self {
             Object::Data { bytes: Bytes::Mapped { map, .. }, .. } => Some(map),
             _ => None,
         }
     }
-    /// True if its bytes are not ours.
+    /// True if its bytes are mapped.
     pub(super) fn is_mapped(&self) -> bool {
         self.map().is_some()
     }
-    /// True if what was taken from its bytes until now is right.
+    /// True if everything taken from its bytes so far was right.
     #[inline]
     pub(super) fn is_sound(&self) -> bool {
         self.map().is_none_or(Mapping::is_sound)
@@ -88,19 +88,19 @@ impl Object {
             Object::Branch { stay, .. } => Some(stay),
         }
     }
-    /// It goes to the cache.
+    /// Notes that it enters the cache.
     pub(crate) fn enters(&self) {
         self.stay().into_iter().for_each(Stay::begin);
     }
-    /// It goes from the cache.
+    /// Notes that it leaves the cache.
     pub(crate) fn leaves(&self) {
         self.stay().into_iter().for_each(Stay::end);
     }
-    /// It was used without the cache being asked.
+    /// True if it was used without a cache lookup, through a pin.
     pub(crate) fn is_used(&self) -> bool {
         self.stay().is_some_and(Stay::is_used)
     }
-    /// The same, and forgets it.
+    /// The same, and resets it.
     pub(crate) fn take_used(&self) -> bool {
         self.stay().is_some_and(Stay::take_used)
     }
@@ -115,7 +115,7 @@ impl Object {
         self.as_bytes().len() + fences.map_or(0, EntryFences::bytes)
     }
 
-    /// The value that a pointer is to, if it is this one.
+    /// The value, if it is the one that `wanted` points to.
     pub(crate) fn value_of(&self, wanted: &Pointer) -> Option<&[u8]> {
         match self {
             Object::Value { pointer, bytes } if pointer == wanted => Some(bytes),
@@ -130,7 +130,7 @@ impl Object {
         }
     }
 
-    /// As it is on media, unless it was compressed there.
+    /// Its bytes as on the medium; `None` if it was compressed there.
     pub(super) fn as_stored(&self) -> Option<&[u8]> {
         match self {
             Object::Data { packed: true, .. } | Object::Value { .. } => None,

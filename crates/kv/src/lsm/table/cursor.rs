@@ -1,4 +1,4 @@
-//! Walking through a table in both directions: root, branch, leaf.
+//! Cursor over a table, in both directions: root, branch, leaf.
 
 use super::ahead::Ahead;
 use super::entry_fences::EntryFences;
@@ -11,9 +11,9 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
 
-/// A place in a table.
+/// A cursor over a table.
 ///
-/// Invariant: while valid, `root` stands at the run and `index` at the leaf that hold the current entry.
+/// Invariant: while valid, `root` is at the run and `index` at the leaf that contain the current entry.
 pub(crate) struct TableCursor {
     table: Arc<Table>,
     root: IndexCursor,
@@ -39,7 +39,7 @@ impl TableCursor {
         }
     }
 
-    /// Loads the branch that `root` stands at, and places `index` in it.
+    /// Loads the branch that `root` is at, and positions `index` in it.
     fn enter_run(
         &mut self,
         place: impl FnOnce(&mut IndexCursor, &Leaf, &[u8], &EntryFences) -> Result<()>,
@@ -57,7 +57,7 @@ impl TableCursor {
         Ok(())
     }
 
-    /// The value of the entry at hand, as the table has it.
+    /// The stored value of the current entry, which may be a pointer.
     fn stored(&self) -> &[u8] {
         match self.data.as_deref() {
             Some(Object::Data { bytes, .. }) => self.entry.value(bytes),
@@ -69,7 +69,7 @@ impl TableCursor {
         error.context(format!("table {}", self.table.meta.number))
     }
 
-    /// True if the filter of the run at hand lets a key pass.
+    /// True if the filter of the current run may contain a key.
     pub(crate) fn filter_holds(&self, hash: u64) -> bool {
         match self.branch.as_deref() {
             Some(Object::Branch { filter, bytes, .. }) => filter.may_hold(bytes, hash),
@@ -77,7 +77,7 @@ impl TableCursor {
         }
     }
 
-    /// Loads the leaf that `index` stands at, which may be the one that `follows`, and places `entry` in it.
+    /// Loads the leaf that `index` is at, and positions `entry` in it. `follows`: it comes right after the last one.
     fn enter_leaf(
         &mut self,
         follows: bool,
@@ -101,7 +101,7 @@ impl TableCursor {
                 Object::Data { leaf, bytes, .. } => place(&mut self.entry, leaf, bytes),
                 _ => Ok(()),
             };
-            // Else it is read by calls next.
+            // Otherwise retry: it is read by system calls then.
             if object.is_sound() {
                 placed?;
                 self.data = Some(object);
@@ -110,7 +110,7 @@ impl TableCursor {
         }
     }
 
-    /// An error if what was done with the leaf at hand was done with something else: then the cursor is nowhere.
+    /// An error, and the cursor invalid, if the mapping of the current leaf turned out not to be sound.
     fn check_sound(&mut self) -> Result<()> {
         if self.data.as_ref().is_none_or(|data| data.is_sound()) {
             return Ok(());
@@ -119,7 +119,7 @@ impl TableCursor {
         Err(self.named(Error::new(Kind::Io, "it could not be read where it is mapped; seek again")))
     }
 
-    /// Brings the leaf closer that `index` stands at.
+    /// Prefetches the leaf that `index` is at into the processor's cache.
     fn prefetch_leaf(&self) -> Result<()> {
         if let Some(Object::Branch { index_at, bytes, .. }) = self.branch.as_deref()
             && self.index.is_valid()

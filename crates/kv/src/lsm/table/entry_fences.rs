@@ -1,9 +1,9 @@
-//! Where each entry of a leaf in memory is, by eight bytes of its key: a search touches a line or two of these and the
-//! entry that it finds, instead of a line for every entry that it passes.
+//! A search index for a leaf in memory: the offset of each entry, by eight bytes of its key. A search touches one or
+//! two cache lines of it and the entry found, instead of one for each entry passed.
 //!
 //! Invariants
-//! 1. They find what [`Leaf::find`] finds.
-//! 2. A leaf has them only if all its entries decode.
+//! 1. A search finds the same as [`Leaf::find`].
+//! 2. They exist only for leaves all of whose entries decode.
 
 use super::leaf::{Leaf, LeafCursor, RawEntry};
 use super::object::HEAD_BYTES;
@@ -19,7 +19,7 @@ pub(crate) struct EntryFences {
 }
 
 impl EntryFences {
-    /// Of a leaf of these bytes. An error if an entry does not decode.
+    /// Builds the fences of a leaf. An error if an entry does not decode.
     pub(crate) fn new(leaf: &Leaf, bytes: &[u8]) -> Result<EntryFences> {
         let mut cursor = LeafCursor::default();
         cursor.last(leaf, bytes)?;
@@ -35,7 +35,7 @@ impl EntryFences {
         Ok(EntryFences { keys, offsets })
     }
 
-    /// What they take in memory, without what is in reserve: seven entries at most.
+    /// Their memory in bytes, without spare capacity, which is seven entries at most.
     pub(crate) fn bytes(&self) -> usize {
         self.keys.bytes() + self.offsets.len() * 4
     }
@@ -79,7 +79,7 @@ impl EntryFences {
         if alike.is_empty() {
             return Ok(Some((first, false)));
         }
-        // What `first` does not share with the one before tells, if its fence covers the rest.
+        // If its fence covers the prefix that `first` shares with the previous entry, comparing its suffix is enough.
         let rest = key.get(first.shared..).filter(|_| first.shared <= self.keys.covered());
         let (Some(rest), 1) = (rest, alike.len()) else {
             let (offset, same) = leaf.find(bytes, key, stamp)?;

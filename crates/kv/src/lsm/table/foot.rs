@@ -1,4 +1,4 @@
-//! The last 4096 bytes of a table: what it holds in all, and where its root is.
+//! The foot, which is the last 4096 bytes of a table: totals, and the place of the root.
 
 use super::lineage::Lineage;
 use super::object::{self, HEAD_BYTES, Head, ObjectKind, UNIT_BYTES, UNIT_BYTES_MIN};
@@ -8,11 +8,11 @@ use crate::journal::TableMeta;
 use vellum_base::{Error, Kind, Result};
 
 const MAGIC: &[u8; 4] = b"VKVT";
-/// Bytes of the foot, the rest of which is zero.
+/// Bytes of the foot, zero-padded.
 pub(crate) const FOOT_BYTES: usize = 4096;
-/// In the first, units have 4096 bytes; since the second, tables say how many theirs have; since the third, a sum.
+/// Version 1: units have 4096 bytes. 2: the foot states the unit. 3: and a sum of the leaves.
 const VERSIONS: [u32; 3] = [1, 2, 3];
-/// Of the fields whose length never changes.
+/// Bytes of the fields of fixed length.
 const FIXED_BYTES: usize = 64;
 
 /// See the module.
@@ -23,13 +23,13 @@ pub(crate) struct Foot {
     pub entries: u64,
     pub deletes: u64,
     pub seq_min: u64,
-    /// 0 if the table was ingested: then its entries have the number that the manifest says.
+    /// 0 if the table was ingested: its entries then have the sequence number that the manifest states.
     pub seq_max: u64,
     pub root_unit: u32,
     pub root_units: u32,
     /// Bytes of keys and values.
     pub data_bytes: u64,
-    /// Of an ingested table: numbers below were taken when it was begun.
+    /// Of an ingested table: all lower sequence numbers were in use when it was begun.
     pub seq_floor: u64,
     /// Of its leaves ([`crate::sum`]); `None` in versions 1 and 2.
     pub sum: Option<u32>,
@@ -97,12 +97,12 @@ impl Foot {
         })
     }
 
-    /// True if the manifest tells of other leaves.
+    /// True if the manifest states another sum: this is not the table that it names.
     pub(crate) fn is_another(&self, told: &TableMeta) -> bool {
         told.sum.is_some() && told.sum != self.sum
     }
 
-    /// The unit at which it begins, behind the root.
+    /// The unit at which the foot begins, after the root.
     pub(crate) fn unit(&self) -> u64 {
         self.root_unit as u64 + self.root_units as u64
     }

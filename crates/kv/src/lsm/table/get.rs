@@ -1,4 +1,4 @@
-//! Looking up a key: root, the branch of its run with the filter, leaf.
+//! Lookup of a key: root, then the branch of its run with the filter, then a leaf.
 
 use super::cached::Object;
 use super::entry_fences::EntryFences;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use vellum_base::Result;
 
 impl Table {
-    /// Finds the newest entry of `key` up to `stamp`; `hash` is the key's. Its value goes to `out`.
+    /// Finds the newest entry of `key` up to `stamp`, and copies its value to `out`. `hash` is that of the key.
     pub(crate) fn get(
         &self,
         key: &[u8],
@@ -36,7 +36,7 @@ impl Table {
 
     fn find(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
         let mut next = self.root.at_or_after(&self.root_bytes, key)?;
-        // Versions of one key may go on in the next run, and in the next leaf, if a separator is the key itself.
+        // Versions of a key may continue in the next run, and in the next leaf, if the separator is the key itself.
         while let Some((run, same)) = next {
             let place = self.branch_place(run.value)?;
             let found = match self.pins.get(place.unit).as_deref() {
@@ -104,8 +104,8 @@ impl Table {
         Ok(None)
     }
 
-    /// Looks into a leaf in a mapped table, in the cache, or as it is on the medium: then it goes to the cache only if
-    /// that lets it in.
+    /// Searches a leaf: in the mapping, in the cache, or as read from the medium. In the last case it goes to the cache
+    /// if that admits it.
     fn find_in_leaf(
         &self,
         place: LeafPlace,
@@ -140,7 +140,7 @@ impl Table {
 }
 
 impl Object {
-    /// The newest entry of `key` up to `stamp`, in a data leaf. Its value goes to `out`.
+    /// Finds the newest entry of `key` up to `stamp` in a data leaf, and copies its value to `out`.
     fn get(&self, key: &[u8], stamp: Stamp, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
         let found = match self {
             Object::Data { leaf, fences: Some(fences), bytes, .. } => fences.get(leaf, bytes, key, stamp)?,
@@ -151,7 +151,7 @@ impl Object {
     }
 }
 
-/// An entry's stamp; its value goes to `out`.
+/// Copies the value of an entry to `out`; returns its stamp.
 fn copied(found: Option<(Stamp, &[u8])>, out: &mut Vec<u8>) -> Option<Stamp> {
     let (stamp, value) = found?;
     out.clear();
@@ -159,8 +159,8 @@ fn copied(found: Option<(Stamp, &[u8])>, out: &mut Vec<u8>) -> Option<Stamp> {
     Some(stamp)
 }
 
-/// The entry at `offset`, which follows one whose key is `key`; and whether its key is `key` again, which then shows in
-/// sharing all of it and adding nothing.
+/// The entry at `offset`, which follows one with key `key`, and whether it has the same key again. It has if it shares
+/// all of it and adds nothing.
 fn after_same<'a>(
     leaf: &Leaf,
     bytes: &'a [u8],

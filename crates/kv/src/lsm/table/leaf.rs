@@ -1,8 +1,8 @@
-//! A leaf: sorted entries with shared prefixes, in whole units, checked as a whole.
+//! Leaves: sorted entries with shared prefixes, under one checksum, in whole units.
 //!
 //! Invariants of a leaf that [`Leaf::check`] accepted
 //! 1. Its checksum matched, and every restart lies within the entries.
-//! 2. Nothing else is believed: an entry that does not decode is an error where it is met, not a panic.
+//! 2. Nothing else is trusted: an entry that does not decode is an error when it is reached, never a panic.
 
 use super::object::{Codec, HEAD_BYTES, Head, ObjectKind};
 use super::pack::unpack;
@@ -21,16 +21,16 @@ pub(crate) struct Leaf {
     restarts: usize,
 }
 
-/// An entry within a leaf's bytes. Its key is not whole: see `shared`.
+/// An entry within a leaf's bytes. Its key is prefix-compressed: see `shared`.
 #[derive(Clone, Copy)]
 pub(crate) struct RawEntry<'a> {
-    /// So many bytes of the key are those of the key before.
+    /// Bytes of the key that are shared with the previous key.
     pub shared: usize,
-    /// The other bytes of the key.
+    /// The remaining bytes of the key.
     pub suffix: &'a [u8],
     pub stamp: Stamp,
     pub value: &'a [u8],
-    /// Where it begins, and the next.
+    /// Offsets of this entry and of the next one.
     pub offset: usize,
     pub next: usize,
 }
@@ -50,8 +50,8 @@ impl Leaf {
         }
     }
 
-    /// Checks the data leaf at the start of `bytes`. If it is compressed it goes to `plain`, which is emptied first,
-    /// and the leaf is of those bytes; `true` then.
+    /// Checks the data leaf at the start of `bytes`. If it is compressed, it is unpacked to `plain`, which is cleared
+    /// first; the result then refers to `plain`, and is `true`.
     pub(crate) fn open(bytes: &[u8], plain: &mut Vec<u8>) -> Result<(Leaf, bool)> {
         let head = Head::parse(bytes)?;
         head.check(bytes, ObjectKind::Data)?;
@@ -64,8 +64,8 @@ impl Leaf {
         Ok((Leaf::shape(&head, plain)?, true))
     }
 
-    /// The data leaf at the start of `bytes`, unless it is compressed. Its checksum is not compared again, nor its
-    /// restarts looked at, if that `was_checked`.
+    /// The data leaf at the start of `bytes`; `None` if it is compressed. Checksum and restarts are not verified again
+    /// if it `was_checked`.
     pub(crate) fn plain(bytes: &[u8], was_checked: bool) -> Result<Option<Leaf>> {
         let head = Head::parse(bytes)?;
         if head.codec != Codec::None {
@@ -79,7 +79,7 @@ impl Leaf {
         Leaf::shape(&head, bytes).map(Some)
     }
 
-    /// Where the parts are, in bytes whose payload is not compressed.
+    /// The parts of an uncompressed leaf, by its head.
     fn parts(head: &Head) -> Result<Leaf> {
         let restarts = head.restarts as usize;
         let Some(entries) = head.plain.checked_sub(restarts * 4).filter(|e| restarts > 0 && *e > 0) else {
@@ -88,7 +88,7 @@ impl Leaf {
         Ok(Leaf { entries_end: HEAD_BYTES + entries, restarts })
     }
 
-    /// The same, with a look at what is there.
+    /// The same, with its restarts verified.
     fn shape(head: &Head, bytes: &[u8]) -> Result<Leaf> {
         let leaf = Leaf::parts(head)?;
         let offsets = (0..leaf.restarts).map(|i| leaf.restart(bytes, i));
@@ -104,7 +104,7 @@ impl Leaf {
         HEAD_BYTES.saturating_add(u32_at(bytes, self.entries_end + 4 * index) as usize)
     }
 
-    /// How many entries there are in a leaf that was written as ours are, or up to seven more.
+    /// Number of entries in a leaf written by us, or up to seven more.
     pub(crate) fn entries_about(&self) -> usize {
         self.restarts * RESTART_ENTRIES
     }

@@ -1,18 +1,18 @@
-//! Which tables a table stands for: what repairs go by, without a manifest or with one that lost its end. See
+//! Which tables a table replaces. Repairs rely on it if the manifest is lost, or lost its end. See
 //! docs/formats/kv-table.md.
 
 use crate::bytes::{Fields, put_varint};
 
-/// Most numbers of each kind that are written down, so that the foot has room for them. What is left out is not known.
+/// Most numbers of each kind that are stored, so that they fit the foot. Others are left out.
 const NUMBERS_MAX: usize = 128;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lineage {
-    /// Merged into this table and others of its job. They count until a manifest that does not name them is durable;
-    /// only then is the first of them erased.
+    /// Tables merged into this one and others of the same job. They stay valid until a manifest that does not name them
+    /// is durable; only then is the first of them erased.
     pub merged: Vec<u64>,
-    /// Replaced for good before this table was begun, and perhaps still on the medium.
+    /// Tables that were replaced before this one was begun, but may still be on the medium.
     pub gone: Vec<u64>,
 }
 

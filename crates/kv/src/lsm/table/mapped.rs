@@ -1,13 +1,13 @@
-//! Data leaves of a table that is mapped into memory: neither copied nor cached, if the kernel has them in memory, or
-//! has to read one page for them.
+//! Data leaves of a memory-mapped table. They are neither copied nor cached, if they are in the page cache or take one
+//! page to be read.
 //!
-//! 1. A leaf is checked when it is read, and then believed for the rest of an era ([`Mapping::era`]): the kernel may
-//!    have to read it again later. Only its head is looked at then: a file that somebody writes to gives errors, wrong
-//!    entries or none, never a panic.
-//! 2. Compressed leaves are not for this: unpacked ones belong into the cache. Those of a page, and those that a scan
-//!    comes to, are copied from here, which saves a call, and checked as if one had read them.
-//! 3. Where the device cannot be read there are zeros, and the map is not sound any more ([`Mapping`]): nothing that
-//!    was taken from it since is used, and the table is read as if it were not mapped.
+//! 1. A leaf is verified when it is read, and then trusted for the rest of an era ([`Mapping::era`]), as the kernel may
+//!    have to read it from the device again later. While it is trusted only its head is checked: if somebody writes to
+//!    the file, the result is errors, or wrong or missing entries, but never a panic.
+//! 2. Compressed leaves are not used in place: they go to the cache unpacked. Those of one page, and those that a scan
+//!    reaches, are copied from the mapping, which saves a system call, and verified as if read by one.
+//! 3. Where the device cannot be read the mapping shows zeros, and is no longer sound ([`Mapping`]). Nothing taken from
+//!    it since is used, and the table is read as if it were not mapped.
 
 use super::LeafPlace;
 use super::cached::{Bytes, Object};
@@ -21,7 +21,7 @@ use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(super) struct Mapped {
     map: Arc<Mapping>,
     unit_bytes: usize,
-    /// A bit for every unit: the leaf that begins there was checked in this era.
+    /// One bit per unit: the leaf that begins there was verified in this era.
     checked: Box<[AtomicU64]>,
     era: AtomicU64,
 }
@@ -33,8 +33,8 @@ impl Mapped {
         Mapped { map, unit_bytes, checked, era: AtomicU64::new(0) }
     }
 
-    /// The leaf at `place` and its bytes; `None` if it is compressed, or not at hand in the map, or the map is not
-    /// sound. Whoever takes something from there looks after that whether [`Mapped::is_sound`].
+    /// The leaf at `place` and its bytes; `None` if it is compressed, not at hand, or the mapping is not sound. After
+    /// taking anything from these bytes the caller must check [`Mapped::is_sound`].
     pub(super) fn leaf(&self, place: LeafPlace) -> Result<Option<(Leaf, &[u8])>> {
         let range = place.unit * self.unit_bytes..(place.unit + place.units) * self.unit_bytes;
         let was_checked = self.was_checked(place);
@@ -51,16 +51,16 @@ impl Mapped {
         Ok(leaf.map(|leaf| (leaf, bytes)))
     }
 
-    /// True if the leaf was checked in this era: so the kernel has it in memory, as far as anybody can tell for less
-    /// than what it takes to read it. To ask is a system call.
+    /// True if the leaf was verified in this era. So it is probably in the page cache; to be certain would take a
+    /// system call, as much as reading it.
     pub(super) fn was_checked(&self, place: LeafPlace) -> bool {
         self.doubt();
         let word = self.checked.get(place.unit / 64);
         word.is_some_and(|word| word.load(Relaxed) & 1 << (place.unit % 64) != 0)
     }
 
-    /// Copies what begins at a unit; false if it is to be read by a call, which is faster for more than a page: here
-    /// each page is a fault of its own when it is met first.
+    /// Copies bytes that begin at a unit. False if they are to be read by a system call instead, which is faster for
+    /// more than a page: in the mapping each page takes a page fault of its own.
     pub(super) fn copy(&self, unit: usize, out: &mut [u8]) -> bool {
         let start = unit * self.unit_bytes;
         let range = start..start + out.len();
@@ -71,26 +71,27 @@ impl Mapped {
         self.is_sound()
     }
 
-    /// What is stored of a leaf; `None` if it is not there. It is copied: nobody changes what is being unpacked.
+    /// The stored bytes of a leaf; `None` if they are not there. Copied, so that they cannot change while being
+    /// unpacked.
     pub(super) fn stored(&self, place: LeafPlace) -> Option<Box<[u8]>> {
         let range = place.unit * self.unit_bytes..(place.unit + place.units) * self.unit_bytes;
         let bytes = self.map.get(range)?.into();
         self.is_sound().then_some(bytes)
     }
 
-    /// True if the map is sound, and the kernel has these units in memory.
+    /// True if the mapping is sound, and these units are in the page cache.
     pub(super) fn is_resident(&self, unit: usize, units: usize) -> bool {
         let range = unit * self.unit_bytes..(unit + units) * self.unit_bytes;
         self.map.get(range.clone()).is_some() && self.map.is_resident(range)
     }
 
-    /// True if what was read until now is the file's.
+    /// True if everything read so far was what the file contains.
     #[inline]
     pub(super) fn is_sound(&self) -> bool {
         self.map.is_sound()
     }
 
-    /// Forgets what was checked in another era.
+    /// Forgets what was verified in earlier eras.
     fn doubt(&self) {
         let (era, now) = (self.era.load(Relaxed), Mapping::era());
         if era != now && self.era.compare_exchange(era, now, Relaxed, Relaxed).is_ok() {
@@ -98,7 +99,7 @@ impl Mapped {
         }
     }
 
-    /// Brings a leaf closer.
+    /// Prefetches a leaf into the processor's cache.
     pub(super) fn prefetch(&self, place: LeafPlace) {
         let start = place.unit * self.unit_bytes;
         if let Some(bytes) = self.map.get(start..start + place.units * self.unit_bytes) {
@@ -106,7 +107,7 @@ impl Mapped {
         }
     }
 
-    /// The same, for who keeps it.
+    /// The leaf at `place` as an object that may be kept.
     pub(super) fn object(&self, place: LeafPlace) -> Result<Option<Object>> {
         let object = |(leaf, bytes): (Leaf, &[u8])| {
             let start = place.unit * self.unit_bytes;

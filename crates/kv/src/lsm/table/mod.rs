@@ -1,10 +1,10 @@
-//! A table: leaves, branches, a root. See docs/formats/kv-table.md.
+//! Tables: leaves, branches, a root and a foot. See docs/formats/kv-table.md.
 //!
 //! Invariants
-//! 1. A table that is open checked out at its foot and root; everything else is checked when it is read. What is read
-//!    lies in the table, and is no larger than an object can be.
-//! 2. A table marked obsolete is erased when its last holder lets go of it, by whoever empties
-//!    [`crate::obsolete::Obsolete`].
+//! 1. Foot and root of an open table were verified; everything else is verified when it is read. Only objects within
+//!    the table and of possible size are read.
+//! 2. A table marked obsolete is listed in [`crate::obsolete::Obsolete`] when its last holder drops it, and erased from
+//!    there.
 
 mod ahead;
 mod build;
@@ -67,7 +67,7 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Env, Error, IoClass, Result};
 
-/// What every table of a store shares.
+/// State shared by all tables of a store.
 pub(crate) struct Library {
     pub env: Arc<dyn Env>,
     pub cache: Cache,
@@ -78,7 +78,7 @@ pub(crate) struct Library {
     pub filters: FilterCounts,
     pub warmed: Warmed,
     pub kept_logs: KeptLogs,
-    /// Values that clients read in logs that are neither mapped nor cached.
+    /// Number of values that clients read from logs, as they were neither mapped nor cached.
     pub pointed_reads: Arc<Striped>,
 }
 
@@ -98,9 +98,9 @@ pub(crate) struct Table {
     /// The sequence number of every entry, if the table was ingested; else 0.
     own_seq: u64,
     obsolete: AtomicBool,
-    /// Units at which objects begin that went to the cache.
+    /// First units of objects that went to the cache.
     cached: CachedUnits,
-    /// Where it has values, if it points.
+    /// The logs that it points into.
     pub logs: Vec<Arc<KeptLog>>,
 }
 
@@ -119,7 +119,7 @@ struct BranchPlace {
     index_units: usize,
 }
 
-/// What is read when a table is opened.
+/// What is read when opening a table.
 struct Parts {
     unit_bytes: usize,
     root: Leaf,
@@ -158,7 +158,7 @@ impl Table {
         })
     }
 
-    /// Opens a table of `media`, and the logs that it counts on.
+    /// Opens a table of `media`, and the logs that it points into.
     pub(crate) fn on(library: &Arc<Library>, media: &dyn Media, meta: TableMeta) -> Result<Table> {
         let open = |part: &LogPart| KeptLogs::open(library, media, *part);
         let logs: Result<Vec<_>> = meta.logs.iter().map(open).collect();
@@ -197,7 +197,7 @@ impl Table {
         Ok(Parts { unit_bytes, root, root_bytes: root_bytes.into(), root_unit, own_seq })
     }
 
-    /// What a stamp in the table stands for.
+    /// The stamp of an entry, given the one stored in the table.
     #[inline]
     fn stamp(&self, stored: Stamp) -> Stamp {
         match self.own_seq {
@@ -206,20 +206,20 @@ impl Table {
         }
     }
 
-    /// Reads as it is on the medium; whole units.
+    /// Reads whole units as they are on the medium.
     pub(crate) fn read_raw(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let at = self.reader.read(offset, out, IoClass::Background)?;
         self.library.env.sleep_until(at);
         Ok(())
     }
 
-    /// Erases the table when nobody holds it any more.
+    /// Marks the table obsolete, to be erased when nobody holds it any more.
     pub(crate) fn retire(&self) {
         self.obsolete.store(true, Relaxed);
         self.library.obsolete.retire(self.meta.number);
     }
 
-    /// A key at or behind the last of every run, in order.
+    /// For each run, a key at or after its last one, in order.
     pub(crate) fn run_ends(&self) -> Result<Vec<Vec<u8>>> {
         let (mut ends, mut run) = (Vec::new(), LeafCursor::default());
         run.first(&self.root, &self.root_bytes)?;
@@ -230,7 +230,7 @@ impl Table {
         Ok(ends)
     }
 
-    /// Units of the runs that may hold keys of a piece: from, until.
+    /// Units of the runs that may hold keys of a piece: from (inclusive), until (exclusive).
     fn units_of(&self, piece: &Piece) -> Result<(usize, usize)> {
         let (mut from, mut at, mut run) = (None, 0, LeafCursor::default());
         run.first(&self.root, &self.root_bytes)?;
@@ -250,20 +250,20 @@ impl Table {
         Ok((from.unwrap_or(end).min(end), end))
     }
 
-    /// A branch, from the cache or the medium. Every get in its range asks for it.
+    /// A branch, from the cache or the medium. It always goes to the cache, as every get in its range needs it.
     fn branch(&self, place: BranchPlace) -> Result<Arc<Object>> {
         let units = place.filter_units + place.index_units;
         let index_at = place.filter_units * self.unit_bytes;
         self.object(place.unit, units, |bytes| Object::branch(bytes, index_at), |_, _| true)
     }
 
-    /// A data leaf where the table is mapped, and it is not compressed.
+    /// A data leaf in mapped memory, if the table is mapped and the leaf is not compressed.
     fn mapped(&self, place: LeafPlace) -> Result<Option<Arc<Object>>> {
         let Some(mapped) = &self.mapped else { return Ok(None) };
         Ok(mapped.object(place)?.map(Arc::new))
     }
 
-    /// A data leaf that is compressed, from the cache or where the table is mapped.
+    /// A compressed data leaf, from the cache or from mapped memory.
     fn unpacked(&self, place: LeafPlace) -> Result<Option<Arc<Object>>> {
         let known = Place { table: self.meta.number, unit: place.unit as u32 };
         if let Some(object) = self.library.cache.get(known) {
@@ -273,24 +273,24 @@ impl Table {
         stored.map(|stored| Object::data(stored).map(Arc::new)).transpose()
     }
 
-    /// True if the table is mapped, and the leaf was checked there lately.
+    /// True if the table is mapped, and the leaf was verified there lately.
     fn was_checked(&self, place: LeafPlace) -> bool {
         self.mapped.as_ref().is_some_and(|mapped| mapped.was_checked(place))
     }
 
-    /// True if the table is mapped, and the kernel has these units in memory.
+    /// True if the table is mapped, and these units are in the page cache.
     fn is_resident(&self, unit: usize, units: usize) -> bool {
         self.mapped.as_ref().is_some_and(|mapped| mapped.is_resident(unit, units))
     }
 
-    /// Brings a data leaf closer where the table is mapped.
+    /// Prefetches a data leaf into the processor's cache, if the table is mapped.
     fn prefetch(&self, place: LeafPlace) {
         if let Some(mapped) = &self.mapped {
             mapped.prefetch(place);
         }
     }
 
-    /// A data leaf, from the cache or the medium. It goes to the cache if that lets it in.
+    /// A data leaf, from the cache or the medium. It goes to the cache if that admits it.
     fn data(&self, place: LeafPlace) -> Result<Arc<Object>> {
         let admits = |known, bytes| self.library.cache.admits(known, bytes);
         self.object(place.unit, place.units, Object::data, admits)
@@ -353,7 +353,7 @@ impl Table {
         Ok(numbers)
     }
 
-    /// An error unless objects of so many units each can be there, one after the other.
+    /// An error unless adjacent objects of these units each fit at `unit`.
     fn within(&self, unit: usize, objects: &[usize]) -> Result<()> {
         let units: usize = objects.iter().sum();
         if units == 0 || unit + units > self.root_unit {

@@ -1,12 +1,12 @@
-//! What a table is made of: objects with a checked head, in whole units.
+//! Objects, of which tables consist: each has a head with a checksum, and takes whole units.
 
 use crate::bytes::u32_at;
 use vellum_base::{Error, Result};
 
-/// Bytes of a unit, as a rule: objects begin at multiples of it. Where less can be shared, tables have smaller ones
+/// Usual bytes of a unit; objects begin at multiples of it. Tables on media that can share less have smaller units
 /// ([`crate::media::MediaShape::unit_bytes`]).
 pub(crate) const UNIT_BYTES: usize = 4096;
-/// Bytes of the smallest unit there is.
+/// Bytes of the smallest unit.
 pub(crate) const UNIT_BYTES_MIN: usize = 64;
 /// Bytes of an object's head.
 pub(crate) const HEAD_BYTES: usize = 16;
@@ -31,13 +31,13 @@ pub(crate) enum Codec {
     Zstd = 2,
 }
 
-/// An object's head, as far as it can be believed before the checksum is compared.
+/// The head of an object, checked as far as possible without its checksum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     crc: u32,
     /// Bytes used, head included.
     pub length: usize,
-    /// Bytes of the payload when it is not compressed.
+    /// Bytes of the uncompressed payload.
     pub plain: usize,
     pub restarts: u16,
     pub kind: ObjectKind,
@@ -77,7 +77,7 @@ impl Head {
         Ok(Head { crc: u32_at(bytes, 0), length, plain, restarts, kind, codec })
     }
 
-    /// Compares the checksum of the object at the start of `bytes`, and its kind.
+    /// Verifies checksum, kind and length of the object at the start of `bytes`.
     pub(crate) fn check(&self, bytes: &[u8], kind: ObjectKind) -> Result<()> {
         match bytes.get(4..self.length) {
             Some(content) if vellum_codes::crc32c(content) != self.crc => {
@@ -87,7 +87,7 @@ impl Head {
         }
     }
 
-    /// Compares its kind and its length with what is there.
+    /// Verifies kind and length only.
     pub(crate) fn fits(&self, bytes: &[u8], kind: ObjectKind) -> Result<()> {
         match self.kind == kind {
             _ if bytes.len() < self.length => Err(Error::corrupt("table object: cut off")),
@@ -97,7 +97,7 @@ impl Head {
     }
 }
 
-/// Begins an object at the end of `out`; returns where.
+/// Begins an object at the end of `out`; returns its start.
 pub(crate) fn begin(out: &mut Vec<u8>) -> usize {
     let start = out.len();
     debug_assert!(start.is_multiple_of(UNIT_BYTES_MIN));
@@ -105,7 +105,7 @@ pub(crate) fn begin(out: &mut Vec<u8>) -> usize {
     start
 }
 
-/// Ends the object begun at `start`: fills in its head, and pads to a whole unit of so many bytes. Returns its units.
+/// Ends the object begun at `start`: fills in its head, and pads it to whole units. Returns their number.
 pub(crate) fn end(
     out: &mut Vec<u8>,
     start: usize,

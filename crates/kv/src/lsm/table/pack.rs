@@ -1,10 +1,10 @@
-//! Compression of leaves: as many entries as compress into the bytes that a leaf is to have, or a few times as many
-//! where one more entry would not fit well.
+//! Compression of leaves. A leaf gets as many entries as compress into its nominal size, or into a small multiple of it
+//! if that wastes less.
 //!
-//! A leaf of one entry takes as many as it needs.
+//! A leaf of a single entry takes as many bytes as it needs.
 //!
-//! States: trying (entries are collected until they may fill the units), resting (they did not compress, so leaves are
-//! stored as they are for a while).
+//! States: trying (entries are collected until they may fill the units), resting (entries did not compress, so the next
+//! leaves are stored uncompressed).
 
 use super::leaf_build::LeafBuilder;
 use super::object::{Codec, HEAD_BYTES};
@@ -14,36 +14,36 @@ use std::cell::RefCell;
 use vellum_base::{Error, Result};
 use zstd::bulk::Decompressor;
 
-/// Leaves that are not tried after one that did not compress.
+/// Number of leaves that are stored uncompressed after one that did not compress.
 const REST_LEAVES: usize = 7;
-/// Most times its bytes that come out of a leaf of several entries: who reads one of them pays for all.
+/// Most bytes of entries in a leaf, as a multiple of its size: a reader of one entry has to unpack all of them.
 const PLAIN_MAX: usize = 4;
-/// Both together: of a leaf of several entries no more than so many times its bytes come out.
+/// The limit that follows from both: a leaf of several entries unpacks to at most this multiple of its nominal size.
 pub(super) const UNPACKED_TIMES_MAX: usize = PLAIN_MAX * WIDTHS_MAX;
-/// Most times the bytes that it is to have of a leaf of several entries.
+/// Most bytes of a leaf of several entries, as a multiple of the nominal size.
 const WIDTHS_MAX: usize = 4;
 
-/// What is to be done with the entries collected so far.
+/// What to do with the entries collected so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Collect more.
     More,
-    /// So many of them are a leaf, which [`Packer::packed`] has.
+    /// The first so many of them form a leaf, which [`Packer::packed`] returns.
     Leaf(usize),
-    /// They do not compress: store them as they are.
+    /// They do not compress: store them uncompressed.
     Plain,
 }
 
 /// See the module.
 pub(crate) struct Packer {
     compressor: Compressor,
-    /// Leaves still to be stored as they are.
+    /// Leaves still to be stored uncompressed.
     rest: usize,
-    /// Bytes that a leaf is to have, as a rule.
+    /// Nominal bytes of a leaf.
     leaf_bytes: usize,
-    /// How many times as many the leaf at hand may have.
+    /// Allowed size of the current leaf, as a multiple of the nominal one.
     widths: usize,
-    /// Bytes of entries at which the next try is worth while.
+    /// Bytes of entries at which to compress next.
     next_try: usize,
     payload: Vec<u8>,
     packed: Vec<u8>,
@@ -56,12 +56,12 @@ enum Compressor {
 }
 
 impl Packer {
-    /// For leaves of so many bytes. `None` if nothing is to be compressed.
+    /// For leaves of `leaf_bytes`; `None` if nothing is to be compressed.
     pub(crate) fn new(compression: Compression, leaf_bytes: usize) -> Option<Packer> {
         let compressor = match compression {
             Compression::None => return None,
             Compression::Lz4 => Compressor::Lz4(CompressTable::default()),
-            // Fails only for want of memory; then tables are not compressed.
+            // Fails only for lack of memory; tables are not compressed then.
             Compression::Zstd(level) => Compressor::Zstd(zstd::bulk::Compressor::new(level).ok()?),
         };
         let (payload, packed) = (Vec::new(), Vec::new());
@@ -72,11 +72,11 @@ impl Packer {
     pub(crate) fn is_resting(&self) -> bool {
         self.rest > 0
     }
-    /// A leaf was stored as it is.
+    /// To be called when a leaf was stored uncompressed.
     pub(crate) fn rested(&mut self) {
         self.rest = self.rest.saturating_sub(1);
     }
-    /// The leaf of [`Step::Leaf`]: compressed bytes, restarts, bytes before, codec.
+    /// The leaf of [`Step::Leaf`]: compressed bytes, restarts, uncompressed length, codec.
     pub(crate) fn packed(&self) -> (&[u8], u16, usize, Codec) {
         let codec = match self.compressor {
             Compressor::Lz4(_) => Codec::Lz4,
@@ -85,7 +85,7 @@ impl Packer {
         (&self.packed, self.restarts, self.payload.len(), codec)
     }
 
-    /// How long a payload of so many bytes is when compressed, by the one before.
+    /// Estimated compressed length of `plain` bytes, by the ratio of the previous payload.
     pub(crate) fn guess(&self, plain: usize) -> usize {
         match self.payload.len() {
             0 => plain,
@@ -93,7 +93,7 @@ impl Packer {
         }
     }
 
-    /// What is to be done; `last` if no entry follows.
+    /// Decides what to do; `last` if no entry follows.
     pub(crate) fn decide(&mut self, leaf: &LeafBuilder, last: bool) -> Step {
         if leaf.is_empty() || !last && leaf.bytes() < self.next_try {
             return Step::More;
@@ -135,18 +135,18 @@ impl Packer {
         Step::Leaf(count)
     }
 
-    /// What is packed now is of `count` entries.
+    /// Prepares for the next leaf, after `count` entries were packed.
     fn begin_leaf(&mut self, count: usize) {
         let (plain, packed) = (self.payload.len(), self.packed.len().max(1));
         self.widths = 1;
-        // As many entries as should just fit: the first try is the last, as a rule.
+        // Aim for as many entries as should just fit, so that the first try usually suffices.
         let fitting = (self.leaf_bytes - HEAD_BYTES) * plain / packed / 64 * 63;
         let most = self.plain_max();
         self.next_try = fitting.saturating_sub(plain / count.max(1)).clamp(self.leaf_bytes, most);
     }
 
-    /// Bytes of room that may stay empty where entries take so many. Trying once more costs as much as the leaf did:
-    /// who wants it quick does not where another entry would hardly fit.
+    /// Bytes that may stay unused, given the compressed size of an entry. Another try costs as much as compressing the
+    /// leaf did, so the fast codec does without it if another entry would hardly fit.
     fn waste(&self, entry: usize) -> usize {
         match self.compressor {
             Compressor::Lz4(_) => entry.clamp(self.room() / 16, self.room() / 8),
@@ -158,12 +158,13 @@ impl Packer {
         self.widths * self.leaf_bytes - HEAD_BYTES
     }
 
-    /// Most bytes of entries in the leaf at hand.
+    /// Most uncompressed bytes in the current leaf.
     fn plain_max(&self) -> usize {
         self.widths * self.leaf_bytes * PLAIN_MAX
     }
 
-    /// Finds how many entries fit, by the ratio seen; leaves them packed. Returns them, and the room they leave.
+    /// Finds how many entries fit, by the ratio seen so far, and leaves them packed. Returns their number, and the room
+    /// left.
     fn most_that_fits(&mut self, leaf: &LeafBuilder) -> Option<(usize, usize)> {
         let (mut low, mut high) = (0, leaf.count());
         let mut held = high; // what is packed

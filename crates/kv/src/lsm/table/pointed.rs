@@ -1,8 +1,9 @@
-//! Values that a table has in logs: the only place that knows of them. What leaves a table is a put with its value.
+//! Resolves pointers to values in logs. This is the only place that knows of them: outside of tables every entry has
+//! its value.
 //!
 //! Invariants
-//! 1. A value is read when it is asked for, not when a source comes to its entry.
-//! 2. Who reads a table from front to back has so many bytes of values in memory as a batch of it, or one value.
+//! 1. A value is read when it is asked for, not when a source reaches its entry.
+//! 2. A sequential reader of a table holds at most a batch's worth of bytes of values in memory, or one value.
 
 use super::Table;
 use super::leaf::{Leaf, LeafCursor};
@@ -11,14 +12,14 @@ use crate::lsm::kept_log::{KeptLog, Pointer};
 use std::ops::Range;
 use vellum_base::{Error, Result};
 
-/// Values that lie so close in a log are read in one piece, up to so many bytes.
+/// Values no further apart in a log than `GAP_BYTES_MAX` are read in one piece, up to `PIECE_BYTES_MAX`.
 const GAP_BYTES_MAX: u64 = 512;
 const PIECE_BYTES_MAX: u64 = 128 << 10;
-/// Of a mapped value, so much is asked for ahead; what follows the processor foresees.
+/// Bytes of a mapped value that are prefetched; the processor prefetches the rest by itself.
 const PREFETCHED_BYTES_MAX: usize = 256;
 
 impl Table {
-    /// The log that a pointer of the table is into.
+    /// The log that a pointer of the table refers to.
     fn log_of(&self, pointer: &Pointer) -> Result<&KeptLog> {
         let log = self.logs.iter().find(|log| log.number == pointer.log);
         let log = log.ok_or_else(|| {
@@ -35,7 +36,7 @@ impl Table {
         self.logs.iter().find(|log| log.number == pointer.log)?.mapped(pointer)
     }
 
-    /// Brings the value of a pointer closer, if its log is mapped: reading it from memory takes longer than merging it.
+    /// Prefetches the value of a pointer, if its log is mapped: loading it from memory takes longer than merging it.
     fn prefetch_value(&self, pointer: &Pointer) {
         let log = self.logs.iter().find(|log| log.number == pointer.log);
         if let Some(value) = log.and_then(|log| log.in_map(pointer)) {
@@ -43,7 +44,7 @@ impl Table {
         }
     }
 
-    /// The same for an entry with this stamp, and this in the table.
+    /// The same for an entry with this stamp and stored value.
     pub(super) fn prefetch_pointed(&self, stamp: Stamp, stored: &[u8]) {
         if stamp.is_in_log()
             && let Ok(pointer) = Pointer::decode(stored)
@@ -52,30 +53,31 @@ impl Table {
         }
     }
 
-    /// Puts the value of an entry, whose stored value this is, into `out`, for a client.
+    /// Reads the value that the pointer `stored` refers to into `out`, for a client.
     pub(super) fn resolve(&self, stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let pointer = Pointer::decode(stored)?;
         self.log_of(&pointer)?.get(&pointer, out)
     }
 }
 
-/// The value of the entry that a cursor stands at, if it is in a log, or in a table that is mapped.
+/// The value of a cursor's current entry, if it is in a log or in a mapped table.
 #[derive(Default)]
 pub(super) struct Resolved {
     value: Option<Vec<u8>>,
-    /// Memory of a value before.
+    /// A buffer to be reused.
     spare: Vec<u8>,
 }
 
 impl Resolved {
-    /// The cursor has moved.
+    /// To be called when the cursor moves.
     pub(super) fn forget(&mut self) {
         if let Some(value) = self.value.take() {
             self.spare = value;
         }
     }
 
-    /// Reads the value if it was not yet, or copies what is lent: then it is shown to whoever wants to keep it.
+    /// Reads the value, unless it was read already. A value in a mapping (`is_lent`) is copied, as the caller may keep
+    /// it.
     pub(super) fn load(&mut self, table: &Table, stamp: Stamp, stored: &[u8], is_lent: bool) -> Result<()> {
         if self.value.is_some() || !stamp.is_in_log() && !is_lent {
             return Ok(());
@@ -92,7 +94,7 @@ impl Resolved {
         Ok(())
     }
 
-    /// The value of an entry with this stamp, and this in the table.
+    /// The value of an entry with this stamp and stored value.
     pub(super) fn value<'a>(&'a self, stamp: Stamp, stored: &'a [u8]) -> &'a [u8] {
         match &self.value {
             Some(value) => value,
@@ -102,7 +104,7 @@ impl Resolved {
     }
 }
 
-/// Bytes of the value of an entry with this stamp, and this in the table.
+/// Length of the value of an entry with this stamp and stored value.
 pub(super) fn value_bytes(stamp: Stamp, stored: &[u8]) -> usize {
     match stamp.is_in_log() {
         true => Pointer::decode(stored).map_or(0, |pointer| pointer.bytes as usize),
@@ -110,35 +112,36 @@ pub(super) fn value_bytes(stamp: Stamp, stored: &[u8]) -> usize {
     }
 }
 
-/// Values of entries of a leaf that follow one another, read in the order in which they are in logs.
+/// Values of adjacent entries of a leaf, which are read together in the order in which they are in logs.
 #[derive(Default)]
 pub(super) struct LeafValues {
-    /// Those that were read.
+    /// The bytes read.
     bytes: Vec<u8>,
-    /// The one at hand, if its log is mapped.
+    /// A copy of the current value, if its log is mapped.
     copied: Vec<u8>,
     /// In the order of the entries.
     values: Vec<Pointed>,
-    /// The value of the entry at hand.
+    /// Index of the current entry's value.
     at: Option<usize>,
 }
 
 struct Pointed {
-    /// Where its entry is in the leaf.
+    /// Offset of its entry in the leaf.
     entry: usize,
     pointer: Pointer,
-    /// Where it is among those that were read; `None` if its log is mapped.
+    /// Its place in the bytes read; `None` if its log is mapped.
     place: Option<Range<usize>>,
 }
 
 impl LeafValues {
-    /// The stream has come to another leaf.
+    /// To be called when the stream moves to another leaf.
     pub(super) fn clear(&mut self) {
         self.values.clear();
         self.at = None;
     }
 
-    /// Reads the value of the entry at hand, with others of its leaf up to about so many bytes, unless it was.
+    /// Reads the value of the current entry, unless it was read already, together with following ones up to about
+    /// `bytes_max`.
     pub(super) fn load(
         &mut self,
         table: &Table,
@@ -166,12 +169,12 @@ impl LeafValues {
         }
     }
 
-    /// Brings what is mapped closer.
+    /// Prefetches the mapped values.
     fn prefetch(&self, table: &Table) {
         self.values.iter().for_each(|value| table.prefetch_value(&value.pointer));
     }
 
-    /// The value of the entry at hand, which was loaded.
+    /// The value of the current entry, which must have been loaded.
     pub(super) fn value<'a>(&'a self, entry: &LeafCursor, stored: &'a [u8]) -> &'a [u8] {
         if !entry.stamp().is_in_log() {
             return stored;
@@ -183,7 +186,7 @@ impl LeafValues {
         }
     }
 
-    /// Finds the pointers of the entries from `offset` on.
+    /// Collects the pointers of the entries from `offset` on.
     fn collect(&mut self, leaf: &Leaf, bytes: &[u8], mut offset: usize, bytes_max: u64) -> Result<()> {
         self.clear();
         let mut sum = 0;
@@ -201,7 +204,7 @@ impl LeafValues {
         Ok(())
     }
 
-    /// Those of them that are not in logs that are mapped.
+    /// Reads those of them whose logs are not mapped.
     fn read(&mut self, table: &Table) -> Result<()> {
         let is_read = |at: &usize| table.mapped_value(&self.values[*at].pointer).is_none();
         let mut order: Vec<usize> = (0..self.values.len()).filter(is_read).collect();

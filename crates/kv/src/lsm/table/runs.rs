@@ -1,10 +1,10 @@
-//! Runs of sequence numbers: entries that follow one another, of which each has the number after the one before. They
-//! were written together, a batch or keys in a row, and so they are overwritten, as a rule.
+//! Runs of sequence numbers: adjacent entries with consecutive numbers. They were written together, by a batch or as
+//! successive keys, and are likely to be overwritten together.
 
-/// Where an entry comes to lie.
+/// What the next entry reveals about the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edge {
-    /// Nothing begins or ends with the entry before.
+    /// The entry before neither begins nor ends a run.
     None,
     /// The entry before is the first of a run.
     Began,
@@ -12,7 +12,7 @@ pub(super) enum Edge {
     Ended,
 }
 
-/// Follows entries in order.
+/// Detects runs among entries in order.
 #[derive(Default)]
 pub(super) struct Runs {
     last: Option<u64>,
@@ -20,7 +20,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Takes the number of the next entry.
+    /// Takes the sequence number of the next entry.
     pub(super) fn next(&mut self, seq: u64) -> Edge {
         let goes_on = self.last.replace(seq).and_then(|last| last.checked_add(1)) == Some(seq);
         match (std::mem::replace(&mut self.in_run, goes_on), goes_on) {

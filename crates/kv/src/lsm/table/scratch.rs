@@ -1,17 +1,17 @@
-//! Memory for reads whose bytes do not stay, kept by each thread between them. It is taken out while it is used: tasks
-//! of a simulation share a thread, and so several pieces are kept.
+//! Buffers for short-lived reads, kept by each thread for reuse. A buffer is taken out of the pool while in use. There
+//! may be several per thread, as the tasks of a simulation share one.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-/// What a thread keeps in all its pieces. More is given back: large values are rare.
+/// Most bytes that a thread keeps in all its buffers. Larger ones are freed, as large values are rare.
 const KEPT_BYTES_MAX: usize = 256 << 10;
 
 thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// So many bytes; what is in them at first is anything that was read before.
+/// A buffer of `len` bytes with unspecified contents.
 pub(super) struct Scratch {
     bytes: Vec<u8>,
     len: usize,

@@ -1,6 +1,6 @@
-//! Reading a table from front to back, for compaction (FlashKV, section 3.4): in large batches, the next asked for
-//! before the one at hand is worked on, past the cache; or, for comparison, through the cache, with a kernel's
-//! read-ahead.
+//! Sequential reading of a table, for compaction (FlashKV, section 3.4): bypasses the cache and reads large batches,
+//! requesting the next one before the current one is processed. For comparison also through the cache, with the
+//! read-ahead of a kernel.
 
 use super::cached::Bytes;
 use super::entry_fences::EntryFences;
@@ -19,13 +19,13 @@ use crate::sum::sum_with;
 use std::sync::Arc;
 use vellum_base::{Error, IoClass, Result};
 
-/// Bytes of a batch, at most and at least.
+/// Most and fewest bytes of a batch.
 const BATCH_BYTES_MAX: usize = 2 << 20;
 const BATCH_BYTES_MIN: usize = 64 << 10;
-/// Linux reads ahead so far.
+/// How far Linux reads ahead.
 const READ_AHEAD_BYTES: usize = 128 << 10;
 
-/// How a table is read from front to back.
+/// Parameters of sequential reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub class: IoClass,
@@ -34,8 +34,8 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// As one of `inputs` that are read at a time, and together hold about `bytes`: of each input a batch, and the
-    /// next.
+    /// For one of `inputs` tables that are read concurrently and share `bytes` of buffers: for each of them a batch,
+    /// and the next one.
     pub(crate) fn beside(class: IoClass, inputs: usize, bytes: usize) -> Reading {
         let batch = (bytes / (2 * inputs.max(1))).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX);
         Reading { class, batch_bytes: batch / UNIT_BYTES * UNIT_BYTES }
@@ -46,39 +46,39 @@ impl Reading {
     }
 }
 
-/// Entries of a table in order, as far as their keys are in a piece.
+/// The entries of a table whose keys are in a piece, in order.
 pub(crate) struct TableStream {
     table: Arc<Table>,
     piece: Piece,
-    /// Runs that may hold keys of the piece end before this unit.
+    /// End of the runs that may hold keys of the piece, in units.
     end: usize,
     reading: Reading,
-    /// Bytes read and not yet passed; the current leaf is at `start`.
+    /// Bytes read and not yet consumed; the current leaf begins at `start`.
     bytes: Vec<u8>,
     start: usize,
-    /// The leaf at hand, if it was compressed.
+    /// The current leaf unpacked, if it was compressed.
     plain: Vec<u8>,
     packed: bool,
-    /// Where `bytes` end.
+    /// The unit after `bytes`.
     unit: usize,
     ahead: Option<Asked>,
     leaf: Option<Leaf>,
-    /// Of the object at hand: whole units.
+    /// Bytes of the current object, in whole units.
     leaf_bytes: usize,
-    /// Clients have the leaf in the cache, and used it lately.
+    /// The leaf is in the cache and was used by clients lately.
     is_hot: bool,
     entry: LeafCursor,
-    /// Values of its entries that are in logs.
+    /// Values of the leaf's entries that are in logs.
     values: LeafValues,
-    /// The entry is the first of its leaf.
+    /// The current entry is the first of its leaf.
     is_first: bool,
     entries: u64,
-    /// Of the leaves so far.
+    /// Sum of the leaves read so far.
     sum: u32,
 }
 
 impl TableStream {
-    /// All of them.
+    /// All entries of a table.
     pub(crate) fn new(table: Arc<Table>, class: IoClass) -> TableStream {
         TableStream::within(table, Reading::alone(class), Piece::default())
     }
@@ -106,7 +106,7 @@ impl TableStream {
         }
     }
 
-    /// Where what comes next is: offset and bytes; `None` at the end of the runs.
+    /// Offset and length of the next read; `None` at the end of the runs.
     fn next_range(&self, bytes_max: usize) -> Option<(u64, usize)> {
         let unit_bytes = self.table.unit_bytes;
         let units = (bytes_max / unit_bytes).min(self.end - self.unit);
@@ -130,7 +130,7 @@ impl TableStream {
         Ok(Some(Asked::Coming(Box::new(|| coming.wait()))))
     }
 
-    /// The next bytes, past the cache; those that follow are asked for. `None` at the end of the runs.
+    /// The next batch, bypassing the cache; the one after it is requested. `None` at the end of the runs.
     fn fetch_batch(&mut self) -> Result<Option<Vec<u8>>> {
         let batch = self.reading.batch_bytes;
         let asked = match self.ahead.take() {
@@ -162,7 +162,7 @@ impl TableStream {
         Ok(Some(bytes))
     }
 
-    /// Makes `len` bytes from `start` on available. False at the end of the runs.
+    /// Makes `len` bytes from `start` available. False at the end of the runs.
     fn need(&mut self, len: usize) -> Result<bool> {
         while self.bytes.len() - self.start < len {
             if self.start == self.bytes.len() {
@@ -184,13 +184,13 @@ impl TableStream {
         Ok(true)
     }
 
-    /// Where the object at hand is.
+    /// The place of the current object.
     fn place(&self) -> Place {
         let unit = self.unit - (self.bytes.len() - self.start) / self.table.unit_bytes;
         Place { table: self.table.meta.number, unit: unit as u32 }
     }
 
-    /// As a client's read would, gives the leaf at hand to the cache.
+    /// Adds the current leaf to the cache, as a client's read would.
     fn keep(&self, leaf: Leaf) {
         let stored = &self.bytes[self.start..][..self.leaf_bytes];
         let bytes = Bytes::Own(if self.packed { &self.plain[..] } else { stored }.into());
@@ -232,7 +232,7 @@ impl TableStream {
         }
     }
 
-    /// To the first entry of the piece.
+    /// Moves to the first entry of the piece.
     fn start(&mut self) -> Result<()> {
         (self.unit, self.end) = self.table.units_of(&self.piece)?;
         self.next_leaf()?;
@@ -257,7 +257,7 @@ impl TableStream {
         self.next_leaf()
     }
 
-    /// Behind the piece there is nothing more.
+    /// Ends the stream after the last key of the piece.
     fn stop(&mut self) -> Result<()> {
         if let Some(until) = &self.piece.until
             && self.leaf.is_some()
@@ -268,13 +268,13 @@ impl TableStream {
         Ok(())
     }
 
-    /// The leaf's entries, as they are when they are not compressed.
+    /// The bytes of the current leaf, unpacked.
     fn entries_of_leaf(&self) -> &[u8] {
         if self.packed { &self.plain } else { &self.bytes[self.start..] }
     }
 
-    /// See [`Stream::leaf_end`]: not where stamps stand for others, values are elsewhere, nor where the piece ends
-    /// within the leaf.
+    /// See [`Stream::leaf_end`]. `None` for ingested tables, whose stored stamps are placeholders, for tables that
+    /// point into logs, and if the piece ends within the leaf.
     fn end_of_leaf(&self, last: &mut Vec<u8>) -> Result<Option<Stamp>> {
         let Some(leaf) =
             self.leaf.filter(|_| self.is_first && self.table.own_seq == 0 && !self.table.meta.points())

@@ -1,7 +1,7 @@
-//! What of a table goes to the cache while it is written: its branches, which every get in their range will ask for,
-//! and leaves with entries from leaves that were in use in the cache. So a compaction does not take from clients what
-//! they read. With [`crate::CachePolicy::Lru`] all of it goes there, as all that is written to a file is in the
-//! kernel's.
+//! Cache warming: objects of a table go to the cache while it is written, so that a compaction does not evict what
+//! clients read. These are its branches, which every get in their range needs, and leaves with entries from cached
+//! leaves that were in use. With [`crate::CachePolicy::Lru`] all leaves go there, as a page cache has everything
+//! written to a file.
 
 use super::{Library, Object};
 use crate::lsm::cache::Place;
@@ -9,38 +9,38 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 
-/// An object that was written, and goes to the cache.
+/// An object that goes to the cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub unit: usize,
     pub units: usize,
-    /// Of a branch.
+    /// For a branch: units of its filter.
     pub filter_units: Option<usize>,
 }
 
-/// Those among some bytes of a table.
+/// The objects among some bytes of a table that go to the cache.
 pub(crate) struct Warm {
     pub pieces: Vec<Piece>,
-    /// Where the bytes begin.
+    /// The unit at which these bytes begin.
     pub first_unit: usize,
     pub unit_bytes: usize,
 }
 
-/// Units at which objects begin that went to the cache before their table was opened.
+/// By table, first units of objects that went to the cache before the table was opened.
 #[derive(Default)]
 pub(crate) struct Warmed {
     units: Mutex<BTreeMap<u64, Vec<u32>>>,
 }
 
 impl Warmed {
-    /// Hands them over.
+    /// Takes those of a table.
     pub(super) fn take(&self, table: u64) -> Vec<u32> {
         self.units.lock().remove(&table).unwrap_or_default()
     }
 }
 
 impl Library {
-    /// Gives pieces of a table to the cache; `bytes` are those of it from the first unit on that `warm` says.
+    /// Adds objects of a table to the cache; `bytes` are its bytes from `warm.first_unit` on.
     pub(crate) fn warm(&self, table: u64, warm: Warm, bytes: &[u8]) {
         let Warm { pieces, first_unit, unit_bytes } = warm;
         if pieces.is_empty() {
@@ -62,7 +62,7 @@ impl Library {
         self.warmed.units.lock().entry(table).or_default().extend(units);
     }
 
-    /// The table will not be.
+    /// Removes the objects of a table that is given up from the cache.
     pub(crate) fn cool(&self, table: u64) {
         for unit in self.warmed.take(table) {
             self.cache.remove(Place { table, unit });

@@ -1,17 +1,17 @@
 //! Logs and manifests as files.
 //!
-//! The end of a log that is mapped ([`AreaWriter::map`]) is held in memory that survives the process ([`super::tail`]),
-//! so that most appends are no system call.
+//! The end of a log may be held in memory that survives the process ([`AreaWriter::map`], [`super::tail`]), so that
+//! most appends take no system call.
 //!
-//! States of such a log: written by calls → held → finished. A sync brings it back to the first. Where there is no such
-//! memory, or another log has it, it is written by calls until it is finished.
+//! States of such a log: written by calls → held → finished. A sync returns it to the first state. If that memory is
+//! not available, or another log uses it, the log is written by calls until it is finished.
 //!
 //! Invariants
-//! 1. A log is held once as much was appended since the last sync as can be held: who syncs waits for the device, not
-//!    for the call, and the memory's file would be written, too.
-//! 2. What is held has its room in the log's file already. What was taken ahead for that is given back when the log is
-//!    finished; after a crash, when it is opened.
-//! 3. After a sync that failed, nothing that is held is written.
+//! 1. Holding begins when as many bytes were appended since the last sync as can be held. A writer that syncs waits for
+//!    the device anyway, and its syncs would only add writes of TAIL.
+//! 2. Blocks of the log's file are allocated before bytes for them are held. Unused ones are freed when the log is
+//!    finished or, after a crash, when the store is opened.
+//! 3. After a failed sync, held bytes are not written any more.
 
 use super::files::{Files, Handle};
 use super::mapping::Mapping;
@@ -20,9 +20,9 @@ use crate::media::{AreaReader, AreaWriter};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::*};
-use vellum_base::{Cause, Ledger, Result, Syncing};
+use vellum_base::{Cause, Error, Kind, Ledger, Result, Syncing};
 
-/// One that nobody writes to any more.
+/// An area that is not written any more.
 pub(super) struct KeptArea {
     file: Arc<dyn Handle>,
 }
@@ -47,16 +47,16 @@ impl AreaReader for KeptArea {
     }
 }
 
-/// One that is written.
+/// An area that is being written.
 pub(super) struct FileArea {
     file: Arc<dyn Handle>,
     files: Arc<dyn Files>,
     ledger: Arc<Ledger>,
     cause: Cause,
     number: u64,
-    /// Some area of the directory has TAIL.
+    /// Of the directory: some area uses TAIL.
     tail_taken: Arc<AtomicBool>,
-    /// Its name is safe.
+    /// Its directory entry is durable.
     named: AtomicBool,
     /// A sync has failed.
     is_in_doubt: AtomicBool,
@@ -64,22 +64,22 @@ pub(super) struct FileArea {
     end: Mutex<End>,
 }
 
-/// The end of it.
+/// The end of an area.
 #[derive(Default)]
 struct End {
     /// Bytes appended.
     at: u64,
-    /// Of these, since the last sync.
+    /// Bytes appended since the last sync.
     unsynced: u64,
-    /// The file has room for so many.
+    /// Blocks of the file are allocated up to this offset; 0 if none were allocated ahead.
     roomy_until: u64,
-    /// Room is taken for so many at a time, if any may be held.
+    /// Bytes to allocate at a time. `None` if nothing may be held.
     ahead_bytes: Option<u64>,
     tail: Option<Tail>,
 }
 
 impl FileArea {
-    /// Area `number`, in a new file. `tail_taken` is the directory's.
+    /// Area `number`, empty, in `file`. `tail_taken` is shared by all areas of the directory.
     pub(super) fn new(
         number: u64,
         file: Arc<dyn Handle>,
@@ -91,8 +91,8 @@ impl FileArea {
         FileArea { file, files, ledger, cause, number, tail_taken, named, is_in_doubt, syncing, end }
     }
 
-    /// Holds what comes next; false if it is to be written, which is then behind all that was held. After an error it
-    /// never came.
+    /// Holds `bytes`, the next of the area. False if they must be written by a call: then nothing is held before them.
+    /// After an error the area is as it was.
     fn hold(&self, end: &mut End, bytes: &[u8]) -> Result<bool> {
         if end.ahead_bytes.is_none() || end.unsynced < self.files.held_bytes_min() {
             return Ok(false);
@@ -116,7 +116,7 @@ impl FileArea {
         Ok(is_held)
     }
 
-    /// The directory's TAIL, if no other area has it.
+    /// Takes TAIL, unless another area uses it or it cannot be mapped.
     fn take_tail(&self) -> Option<Tail> {
         if self.tail_taken.swap(true, Acquire) {
             return None;
@@ -128,7 +128,7 @@ impl FileArea {
         tail
     }
 
-    /// It is written by calls from now on.
+    /// Releases TAIL. Further appends are calls.
     fn end_tail(&self, end: &mut End) {
         end.ahead_bytes = None;
         if end.tail.take().is_some() {
@@ -136,7 +136,7 @@ impl FileArea {
         }
     }
 
-    /// True if the file has room for so many bytes more.
+    /// True if blocks are allocated for `bytes` more; allocates some if needed.
     fn takes_room(&self, end: &mut End, bytes: u64) -> bool {
         let ahead_bytes = end.ahead_bytes.unwrap_or(0).max(bytes);
         if end.at + bytes > end.roomy_until && self.file.take_room(end.at, ahead_bytes) {
@@ -145,7 +145,7 @@ impl FileArea {
         end.at + bytes <= end.roomy_until
     }
 
-    /// What is held goes to the file. After an error it is held as before.
+    /// Writes the held bytes to the file. After an error they are still held.
     fn write_held(&self, end: &mut End) -> Result<()> {
         let Some(tail) = &mut end.tail else { return Ok(()) };
         let (begin, held) = tail.held();
@@ -175,7 +175,7 @@ impl AreaWriter for FileArea {
 
     fn sync(&self) -> Result<()> {
         let mut end = self.end.lock();
-        self.write_held(&mut end)?;
+        self.write_held(&mut end).map_err(not_for_room)?;
         end.unsynced = 0;
         drop(end);
         let synced = self.syncing.run(|| {
@@ -198,7 +198,7 @@ impl AreaWriter for FileArea {
         self.write_held(end)?;
         self.end_tail(end);
         if std::mem::take(&mut end.roomy_until) > end.at {
-            // If it fails, the room stays taken for as long as the file is there.
+            // If it fails, the blocks stay allocated for as long as the file exists.
             let _ = self.file.cut(end.at);
         }
         Ok(())
@@ -207,9 +207,17 @@ impl AreaWriter for FileArea {
 
 impl Drop for FileArea {
     fn drop(&mut self) {
-        // What is not written is in TAIL, for whoever comes next.
+        // Held bytes that are not written stay in TAIL, for the next opening.
         let _ = (!self.is_in_doubt.load(Relaxed)).then(|| self.finish());
         self.end_tail(&mut self.end.lock());
+    }
+}
+
+/// Syncs never fail for lack of room (`Media`, 6).
+fn not_for_room(error: Error) -> Error {
+    match error.kind() {
+        Kind::NoSpace => Error::new(Kind::Io, format!("sync: {error}")),
+        _ => error,
     }
 }
 

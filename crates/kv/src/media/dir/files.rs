@@ -1,4 +1,5 @@
-//! What a directory can do, as far as a store needs it: a seam below which tests lose what was not synced.
+//! The file operations that a store needs, as traits, so that tests can put a file system below that loses what was not
+//! synced.
 
 use super::tail::HELD_BYTES_MAX;
 use std::fs::File;
@@ -8,60 +9,63 @@ use vellum_base::{Error, Kind, Result};
 
 /// A flat directory.
 ///
-/// A name is safe from a power cut once [`Files::sync_names`] returned after it was made; bytes once [`Handle::sync`]
-/// did.
+/// A name is durable once [`Files::sync_names`] returned after it was created; the bytes of a file are durable once
+/// [`Handle::sync`] did.
 pub trait Files: Send + Sync {
-    /// Every name.
+    /// The names of all files.
     fn names(&self) -> Result<Vec<String>>;
-    /// Makes a file that was not there.
+    /// Creates a file that does not exist yet.
     fn create(&self, name: &str) -> Result<Arc<dyn Handle>>;
-    /// Opens a file to read and to sync. A file that is not there is [`Kind::Corrupt`]: something counted on it.
+    /// Opens a file for reading and syncing. If it is missing that is an error of [`Kind::Corrupt`]: something relied
+    /// on it.
     fn open(&self, name: &str) -> Result<Arc<dyn Handle>>;
     /// Removes a file. `Ok` if there is none.
     fn remove(&self, name: &str) -> Result<()>;
-    /// Renames a file over another.
+    /// Renames a file, replacing any of the new name.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
-    /// Shortens a file to so many bytes, if it is longer, and gives back what room it has behind them.
+    /// Truncates a file to `bytes`, if it is longer, and frees blocks that were allocated behind them.
     fn cut(&self, name: &str, bytes: u64) -> Result<()> {
         let _ = (name, bytes);
         Ok(())
     }
-    /// Writes to a file that is there.
+    /// Writes all of `bytes` at `offset` of an existing file.
     fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
         let _ = (offset, bytes);
         Err(Error::new(Kind::Unsupported, format!("{name} is not to be written to again")))
     }
-    /// The first `bytes` of a file as memory; it is made if it is not there, and has its room. `None` if that cannot be
-    /// done.
+    /// Maps the first `bytes` of a file, which is created if absent, with all its blocks allocated. `None` if that is
+    /// not possible.
     fn memory(&self, name: &str, bytes: usize) -> Option<Box<dyn Memory>> {
         let _ = (name, bytes);
         None
     }
-    /// Bytes that are appended to a log after a sync, at least, before more of it is held in memory.
+    /// Bytes that must have been appended to a log since its last sync before its end is held in memory.
     fn held_bytes_min(&self) -> u64 {
         HELD_BYTES_MAX as u64
     }
-    /// Makes names safe.
+    /// Makes created, renamed and removed names durable.
     fn sync_names(&self) -> Result<()>;
-    /// Its number in the file system, which a copy does not have, where that stays for as long as the directory does.
+    /// The inode number of the directory, which a copy does not share; `None` where the file system does not keep it
+    /// stable.
     fn number(&self) -> Option<u64> {
         None
     }
-    /// Bytes that there is room for, where that can be told.
+    /// Free room in bytes, if that is known.
     fn room_bytes(&self) -> Option<u64> {
         None
     }
-    /// Tries whether [`Handle::clone_range`] works here for so many bytes, from the file `source` if one is named.
+    /// Tries whether [`Handle::clone_range`] works for ranges of `unit_bytes`, with the file `source` to clone from if
+    /// given.
     fn clones(&self, source: Option<&str>, unit_bytes: u64) -> Result<bool> {
         let _ = (source, unit_bytes);
         Ok(false)
     }
-    /// Where the host has the file.
+    /// The path of a file on the host, if there is one.
     fn path(&self, name: &str) -> Option<PathBuf> {
         let _ = name;
         None
     }
-    /// Gives a file of the host a second name here. False if that cannot be done.
+    /// Hard-links a file of the host into this directory. False if that is not possible.
     fn link(&self, from: &Path, name: &str) -> Result<bool> {
         let _ = (from, name);
         Ok(false)
@@ -70,20 +74,20 @@ pub trait Files: Send + Sync {
 
 /// An open file.
 pub trait Handle: Send + Sync {
-    /// Bytes.
+    /// Length in bytes.
     fn len(&self) -> Result<u64>;
     /// True if it has no bytes.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
-    /// Reads exactly.
+    /// Reads exactly `out.len()` bytes.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
-    /// Writes all.
+    /// Writes all of `bytes`.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// Makes the bytes safe.
+    /// Makes the bytes written so far durable.
     fn sync(&self) -> Result<()>;
-    /// Has what is read from now on come from the device, unless it is yet to be written there. A sync that failed
-    /// leaves bytes in memory that look like the file's, and no later one writes them, or says that it did not.
+    /// Drops cached pages that are not dirty, so that reads come from the device. After a failed sync the page cache
+    /// holds bytes that look clean, and that no later sync writes or reports.
     fn forget_read(&self) {}
     /// Makes `bytes` at `offset` of this file those at `from_offset` of another of the same directory, without writing
     /// them. False if that cannot be done now, and [`Kind::Unsupported`] if it never can. Offsets and `bytes` are
@@ -92,13 +96,13 @@ pub trait Handle: Send + Sync {
         let _ = (offset, from, from_offset, bytes);
         Ok(false)
     }
-    /// Has the file system keep room for `bytes` at `offset`, which is the end or behind it; the file is no longer for
-    /// it. False if there is none, or it may turn out later that there is not.
+    /// Allocates blocks for `bytes` at `offset`, at the end or behind it, without changing the length. False if there
+    /// is no room, or if the file system does not guarantee it to later writes.
     fn take_room(&self, offset: u64, bytes: u64) -> bool {
         let _ = (offset, bytes);
         false
     }
-    /// Gives back what room was taken behind so many bytes, all that there are.
+    /// Truncates the file to `bytes`, its length, which frees blocks that were allocated behind them.
     fn cut(&self, bytes: u64) -> Result<()> {
         let _ = bytes;
         Ok(())
@@ -113,11 +117,11 @@ pub trait Handle: Send + Sync {
     }
 }
 
-/// Bytes of a file that are memory, too: what is put there is the file's at once, whatever becomes of the process, and
-/// no safer from a power cut than what was written and not synced.
+/// A mapped file. What is put there is in the page cache at once: it survives the process, but not a power cut, like
+/// any write that was not synced.
 pub trait Memory: Send {
-    /// Puts `bytes` at `at`. False if that failed: then it is of no more use.
+    /// Copies `bytes` to offset `at`. False if that failed; the mapping must not be used any more then.
     fn put(&mut self, at: usize, bytes: &[u8]) -> bool;
-    /// Puts eight bytes, little endian, at a multiple of eight: all at once, and behind what was put before.
+    /// Stores `word`, little endian, at offset `at`, a multiple of eight: atomically, and after all earlier puts.
     fn set(&mut self, at: usize, word: u64) -> bool;
 }

@@ -16,11 +16,11 @@ use vellum_base::{Error, Kind, Result, Syncing};
 pub(super) const LOCK: &str = "LOCK";
 /// Made to try whether the file system clones.
 pub(super) const CLONES: [&str; 2] = ["CLONE.from", "CLONE.to"];
-/// How often a lock may turn out to have been removed.
+/// Attempts at taking the lock: the file may be removed between opening and locking it.
 const LOCK_TRIES: usize = 1000;
 /// The medium failed.
 const EIO: i32 = 5;
-/// What a file system says that never clones, or not so.
+/// Errors by which a file system says that it never clones, or not these files.
 const EPERM: i32 = 1;
 const EXDEV: i32 = 18;
 const EINVAL: i32 = 22;
@@ -39,8 +39,7 @@ const READ_AHEAD_BYTES: u64 = 128 << 10;
 /// ZFS, NFS, tmpfs. Others make numbers up, some with each mount.
 const NUMBERING: [u64; 7] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0x6969, 0x0102_1994];
 
-/// File systems, by what `statfs` calls them, that write in place where they were told to allocate: ext2 to ext4, XFS,
-/// tmpfs.
+/// `statfs` types of file systems that write allocated blocks in place: ext2 to ext4, XFS, tmpfs.
 const IN_PLACE: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 
 /// A directory of the host, locked against other stores.
@@ -259,7 +258,7 @@ impl Files for HostFiles {
     }
 }
 
-/// True if the file system has room for what it once gave blocks to.
+/// True if the file system never runs out of room for blocks that it has allocated.
 pub(super) fn writes_in_place(file: &File) -> bool {
     fstatfs(file).is_ok_and(|stat| IN_PLACE.contains(&(stat.f_type as u64)))
 }
@@ -334,7 +333,7 @@ impl Handle for HostFile {
         let is_taken = writes_in_place(&self.file)
             && fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes).is_ok();
         if !is_taken {
-            // A file system that has less room than was asked for gives what it has.
+            // A file system with too little room may have allocated what there is.
             let _ = self.file.metadata().and_then(|file| self.file.set_len(file.len()));
         }
         is_taken

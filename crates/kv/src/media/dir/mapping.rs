@@ -103,8 +103,7 @@ pub(super) struct HostMemory {
 }
 
 impl HostMemory {
-    /// The first bytes of `file`, which is made as long and gets its room; `None` where the system does not, or there
-    /// is none.
+    /// Maps the first `bytes` of `file`, after allocating them. `None` if there is no room, or the system does not map.
     pub(super) fn of(file: &File, bytes: usize) -> Option<HostMemory> {
         writes_in_place(file).then_some(())?;
         fallocate(file, FallocateFlags::empty(), 0, bytes as u64).ok()?;

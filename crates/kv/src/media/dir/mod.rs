@@ -1,15 +1,15 @@
 //! A store in a directory of any file system.
 //!
-//! `000012.table`, `000013.log`, `000014.manifest`, CURRENT, TAIL, which has the end of the open log, and LOCK, which
-//! is locked while the store is open: files of such names are the store's, and go when nothing counts on them. Others
-//! are left alone.
+//! Files are named `000012.table`, `000013.log`, `000014.manifest`, CURRENT, TAIL, which holds the end of the open log,
+//! and LOCK, which is locked while the store is open. Files with such names belong to the store and are removed when
+//! nothing needs them; others are left alone.
 //!
-//! 1. A file's name is made safe before its first sync returns.
+//! 1. The directory entry of a file is durable before the first sync of the file returns.
 //! 2. CURRENT is replaced by renaming a synced file over it.
-//! 3. What is read of an area is what the device has, or will be told to write: never what an earlier process failed to
-//!    make safe.
-//! 4. What an earlier process left in TAIL is read as the end of its log. It is there before anything else is written,
-//!    and TAIL is gone for good before a log is shortened: nothing comes back.
+//! 3. What is read from an area is what the device has, or what will still be written back: never page cache contents
+//!    that an earlier process failed to sync.
+//! 4. What an earlier process left in TAIL is read as the end of its log. It is written to the log, and TAIL is removed
+//!    durably, before another area is created or a log is truncated: nothing that was truncated comes back.
 
 mod area;
 mod fault;
@@ -41,20 +41,20 @@ use vellum_base::sync::atomic::{AtomicBool, Ordering::*};
 use vellum_base::{Cause, Error, Kind, Ledger, LedgerSnapshot, Result};
 
 const CURRENT: &str = "CURRENT";
-/// Where tables are on a device of their own: which one.
+/// A note that names the device, where tables are on a device of their own.
 pub(crate) const ZONES: &str = "ZONES";
-/// What is to replace a note has its name and this.
+/// Suffix of a file that is to replace a note.
 const NEW: &str = ".new";
-/// How names of tables end.
+/// File name suffix of tables.
 const TABLE: &str = ".table";
 /// Most bytes of CURRENT, or of another note.
 const NOTE_BYTES_MAX: u64 = 8192;
-/// A file that has a higher number is not ours: none that is given is as high.
+/// A file with a higher number is not ours: the engines do not assign such numbers.
 const NUMBER_MAX: u64 = 2 * NUMBERS_MAX;
-/// Most bytes of an area that is read.
+/// Capacity of an area in bytes.
 const AREA_BYTES_MAX: u64 = 4 << 30;
 
-/// How a directory is used.
+/// Options of a [`Directory`].
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryOptions {
     /// Most bytes of a table.
@@ -74,22 +74,22 @@ pub struct Directory {
     ledger: Arc<Ledger>,
     options: DirectoryOptions,
     never_clones: Arc<AtomicBool>,
-    /// Whoever has TAIL.
+    /// An area of this process uses TAIL.
     tail_taken: Arc<AtomicBool>,
     seen: Mutex<Seen>,
 }
 
-/// Areas of which it is known whether what memory has of them is the device's.
+/// Areas about which it is known whether the page cache agrees with the device.
 #[derive(Default)]
 struct Seen {
-    /// They were there, and were read since this was opened.
+    /// Existed before, and were read since this directory was opened.
     read: BTreeSet<String>,
-    /// They were made since, and a sync of them may have failed.
+    /// Created since; a sync of them may have failed.
     made: BTreeSet<String>,
 }
 
 impl Seen {
-    /// True if what memory has of an area that is to be read may be what somebody failed to make safe.
+    /// True if the page cache of an area may hold contents that a failed sync did not write.
     fn is_doubtful(&mut self, name: &str) -> bool {
         self.made.contains(name) || self.read.insert(name.into())
     }
@@ -101,28 +101,29 @@ impl Seen {
 }
 
 impl Directory {
-    /// The directory at `path`, made if it is not there, locked until this is dropped.
+    /// Opens the directory at `path`, creates it if absent, and locks it until this is dropped. An error if it is
+    /// locked already.
     pub fn open(path: &Path, options: DirectoryOptions) -> Result<Arc<Directory>> {
         Ok(Directory::on(Arc::new(HostFiles::open(path)?), options))
     }
 
-    /// The directory at `path`, for reading: it is there already, and others may read it meanwhile, but not write.
+    /// Opens the existing directory at `path` under a shared lock: others may read it meanwhile, but not write.
     pub fn open_read_only(path: &Path, options: DirectoryOptions) -> Result<Arc<Directory>> {
         Ok(Directory::on(Arc::new(HostFiles::open_read_only(path)?), options))
     }
 
-    /// The directory at `path`, to look at what is there, whoever has it open; they may be changing it.
+    /// Opens the directory at `path` without a lock, to look at a store that another process may be changing.
     pub fn look(path: &Path) -> Result<Arc<Directory>> {
         Ok(Directory::on(Arc::new(HostFiles::unlocked(path)?), DirectoryOptions::default()))
     }
 
-    /// A store in anything that can do what a directory can.
+    /// A directory on any implementation of [`Files`].
     pub fn on(files: Arc<dyn Files>, options: DirectoryOptions) -> Arc<Directory> {
         let (ledger, never_clones, tail_taken, seen) = Default::default();
         Arc::new(Directory { files, ledger, options, never_clones, tail_taken, seen })
     }
 
-    /// True for the names of files that a store makes in its directory.
+    /// True if a store may have a file of this name in its directory.
     pub fn is_own_name(name: &str) -> bool {
         let endings = [TABLE, ending_of(AreaKind::Log), ending_of(AreaKind::Manifest)];
         let note = name.strip_suffix(NEW).unwrap_or(name);
@@ -132,7 +133,7 @@ impl Directory {
             || CLONES.contains(&name)
     }
 
-    /// What is noted under `name`, beside tables and areas.
+    /// The note called `name`, a small file beside tables and areas; `None` if absent.
     pub(crate) fn note(&self, name: &str) -> Result<Option<Vec<u8>>> {
         if !self.files.names()?.iter().any(|found| found == name) {
             return Ok(None);
@@ -143,7 +144,7 @@ impl Directory {
         Ok(Some(bytes))
     }
 
-    /// Replaces a note, as a whole or not at all.
+    /// Replaces a note atomically and durably.
     pub(crate) fn set_note(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let new = format!("{name}{NEW}");
         self.files.remove(&new)?;
@@ -156,7 +157,7 @@ impl Directory {
         Ok(())
     }
 
-    /// What an earlier process left of its log in TAIL. Who cannot read that does without.
+    /// What TAIL holds of a log; `None` if that is nothing. An unreadable TAIL holds nothing.
     fn left(&self) -> Result<Option<Left>> {
         let read = || {
             let file = self.files.open(TAIL)?;
@@ -169,7 +170,7 @@ impl Directory {
         }
     }
 
-    /// Puts that into the log, unless an area of this process has TAIL.
+    /// Writes what an earlier process left in TAIL to its log, unless an area of this process uses TAIL.
     fn complete_log(&self) -> Result<()> {
         if self.tail_taken.swap(true, Acquire) {
             return Ok(());
@@ -191,7 +192,7 @@ impl Directory {
         self.files.sync_names()
     }
 
-    /// What tells it from a copy, where the file system has that ([`Files::number`]).
+    /// A number that tells this directory from a copy of it, if the file system has one ([`Files::number`]).
     pub(crate) fn number(&self) -> Option<u64> {
         self.files.number()
     }
@@ -200,13 +201,13 @@ impl Directory {
         &self.ledger
     }
 
-    /// Of the files whose names end so. Those whose names are not as we write them are not ours.
+    /// Numbers of the files whose names end in `ending` and are formatted exactly as we do it.
     fn numbers(&self, ending: &str) -> Result<Vec<u64>> {
         Ok(self.files.names()?.iter().filter_map(|name| number_of(name, ending)).collect())
     }
 }
 
-/// The number in a name that we write so.
+/// The number in a file name, if the name is one that we would write.
 fn number_of(name: &str, ending: &str) -> Option<u64> {
     let number = name.strip_suffix(ending)?.parse().ok()?;
     (number <= NUMBER_MAX && *name == file_name(number, ending)).then_some(number)

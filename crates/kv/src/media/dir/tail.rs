@@ -1,14 +1,14 @@
-//! The end of the open log, in memory that survives the process (docs/formats/kv-log.md, *TAIL*).
+//! The end of the open log, held in memory that survives the process (docs/formats/kv-log.md, *TAIL*).
 //!
-//! Most of what a short put costs is the system call that writes it. So the end of the log is held here, and written to
-//! the log's file in pieces; a copy of it is in a file of its own, TAIL, which is mapped: should the process end, the
-//! kernel has that, and whoever opens the store next completes the log.
+//! A short put costs little beside the system call that would write it. So the last bytes of the log are held in a
+//! buffer and written to the log's file together, and copied to a small mapped file, TAIL. If the process dies, TAIL is
+//! in the page cache, and the next opening completes the log from it.
 //!
 //! Invariants
-//! 1. Whenever the process may end, what is held is in TAIL, in the log's file, or in both.
-//! 2. What TAIL has counts only as a whole: its checksum is of the log's number and of the place in the log, too. After
-//!    a loss of power its pages may be of several moments.
-//! 3. What counts is what was appended to that log at that place, so to write it there again changes nothing.
+//! 1. At any moment, held bytes are in TAIL, in the log's file, or in both.
+//! 2. TAIL is valid as a whole or not at all: its checksum covers the number of the log and the offset in it. After a
+//!    power cut its pages may be from different moments; then the checksum does not match.
+//! 3. A valid TAIL says what was appended to that log at that offset. Writing it there again is harmless.
 
 use super::files::Memory;
 use crate::bytes::{u32_at, u64_at};
@@ -16,47 +16,47 @@ use vellum_codes::Crc32c;
 
 /// Name of the file.
 pub(super) const TAIL: &str = "TAIL";
-/// Most bytes that are held.
+/// Most bytes that are held at a time.
 pub(super) const HELD_BYTES_MAX: usize = 32 << 10;
-/// Bytes of the file.
+/// Length of the file in bytes.
 pub(super) const TAIL_BYTES: usize = HEAD_BYTES + HELD_BYTES_MAX;
 const HEAD_BYTES: usize = 64;
 const MAGIC: &[u8; 4] = b"VKTA";
 const VERSION: u32 = 1;
-/// Where the head says how much is held, and the checksum: eight bytes that change at once.
+/// Offset of the length of what is held, and of the checksum: eight bytes that are stored atomically.
 const STATE_AT: usize = 24;
 
-/// What a log that is being written holds.
+/// The held end of a log that is being written.
 pub(super) struct Tail {
     memory: Box<dyn Memory>,
     log: u64,
-    /// Where in the log what is held begins.
+    /// Offset of the held bytes in the log.
     begin: u64,
     held: Vec<u8>,
-    /// Of the head, and of what is held.
+    /// Covers the head and the held bytes.
     crc: Crc32c,
 }
 
 impl Tail {
-    /// Nothing of log `log` yet. `None` if the memory takes nothing.
+    /// Holds nothing yet, of log number `log`. `None` if the mapping failed.
     pub(super) fn new(memory: Box<dyn Memory>, log: u64) -> Option<Tail> {
         let held = Vec::with_capacity(HELD_BYTES_MAX);
         let mut tail = Tail { memory, log, begin: 0, held, crc: Crc32c::default() };
         tail.empty().then_some(tail)
     }
 
-    /// Where in the log what is held begins, and that.
+    /// The offset in the log of what is held, and the held bytes.
     pub(super) fn held(&self) -> (u64, &[u8]) {
         (self.begin, &self.held)
     }
 
-    /// True if so much fits beside what is held.
+    /// True if `bytes` more can be held.
     pub(super) fn has_room_for(&self, bytes: usize) -> bool {
         self.held.len() + bytes <= HELD_BYTES_MAX
     }
 
-    /// Holds what comes next in the log, at `offset`, for which there must be room. False if the memory failed: then
-    /// nothing has changed, and it is of no more use.
+    /// Holds `bytes`, the next of the log, at `offset`; there must be room for them. False if the mapping failed: then
+    /// they are not held, earlier ones still are, and this must not be called again.
     pub(super) fn hold(&mut self, offset: u64, bytes: &[u8]) -> bool {
         if self.held.is_empty() && !self.begin_at(offset) {
             return false;
@@ -74,13 +74,13 @@ impl Tail {
         is_there
     }
 
-    /// The log's file has all that was held. False if the memory failed.
+    /// Forgets what is held: the log's file has it. False if the mapping failed.
     pub(super) fn empty(&mut self) -> bool {
         self.held.clear();
         self.memory.set(STATE_AT, 0)
     }
 
-    /// What was held before is in the log: the head may change.
+    /// Begins to hold at `offset`. Nothing is held, so the head may change.
     fn begin_at(&mut self, offset: u64) -> bool {
         self.begin = offset;
         let head = head(self.log, offset);
@@ -90,17 +90,17 @@ impl Tail {
     }
 }
 
-/// What a process left of a log.
+/// What an earlier process held of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Left {
     pub log: u64,
-    /// Where in the log it begins.
+    /// Offset in the log.
     pub begin: u64,
     pub held: Vec<u8>,
 }
 
 impl Left {
-    /// What TAIL has; `None` if that is nothing, or does not check out.
+    /// Decodes the contents of TAIL; `None` if it holds nothing or is not valid.
     pub(super) fn decode(file: &[u8]) -> Option<Left> {
         let head = file.get(..STATE_AT)?;
         let held = file.get(HEAD_BYTES..)?.get(..u32_at(file, STATE_AT) as usize)?;
@@ -114,8 +114,8 @@ impl Left {
         })
     }
 
-    /// Completes what was read of the log. Bytes that are missing before it were lost with the power: then it is of no
-    /// use.
+    /// Completes the bytes that were read from the log's file. If bytes before `begin` are missing, they were lost in a
+    /// power cut, and nothing can follow them.
     pub(super) fn complete(&self, log: &mut Vec<u8>) {
         let Ok(begin) = usize::try_from(self.begin) else { return };
         if begin <= log.len() {
@@ -138,7 +138,7 @@ fn state(bytes: u32, crc: u32) -> u64 {
     u64::from(bytes) | u64::from(crc) << 32
 }
 
-/// Decodes fuzzed bytes, also with their checksum put right, and completes logs of a few lengths.
+/// Decodes fuzzed bytes, as they are and with their checksum corrected, and completes logs of several lengths.
 pub(crate) fn fuzzed(bytes: &[u8]) {
     let mut file = bytes.to_vec();
     for _ in 0..2 {
@@ -167,7 +167,7 @@ mod tests {
     use std::sync::Arc;
     use vellum_base::sync::Mutex;
 
-    /// Memory that a test looks at.
+    /// Memory that a test can look at.
     #[derive(Clone, Default)]
     struct Plain(Arc<Mutex<Vec<u8>>>);
 

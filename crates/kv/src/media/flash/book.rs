@@ -1,12 +1,12 @@
-//! Which superblock is needed by which tables. Pure: it touches no flash.
+//! Which tables use which superblocks. Pure bookkeeping: it touches no flash.
 //!
-//! A unit is *live* while a table counts on it, finished or being written. A superblock that was a table by itself, and
-//! of which other tables count on some, is *pinned*.
+//! A unit is *live* while a table, finished or being written, uses it ("counts on it"). A superblock whose own table is
+//! gone but of which units are live is *pinned*. A superblock is *in hand* while it is written, or copied from by
+//! collection.
 //!
 //! Invariants
-//! 1. What is live of a superblock, and by whom, is what the extents of all tables say, those being written included.
-//! 2. A superblock is handed out to be erased when nothing of it is live and nobody writes it or copies from it, and
-//!    only then.
+//! 1. Counts and users of a superblock agree with the extents of all tables, including those being written.
+//! 2. A superblock is released for erasing when none of its units is live and it is not in hand, and only then.
 
 mod contents;
 mod moves;
@@ -28,36 +28,36 @@ use victims::Victims;
 pub(super) struct Book {
     superblocks: BTreeMap<u32, Superblock>,
     tables: BTreeMap<u64, Arc<Handle>>,
-    /// What tables that are being written count on, in order.
+    /// Extents of others that tables being written use, in order.
     drafts: BTreeMap<u64, Vec<Extent>>,
-    /// Extents of all tables, those being written included: what takes memory.
+    /// Number of extents of all tables, including those being written. They take memory.
     runs: u64,
-    /// Tables that were erased, and that an opening may find.
+    /// Erased tables of which an opening may still find traces.
     forgotten: BTreeSet<u64>,
-    /// The highest number of a collection that there is any trace of.
+    /// The highest number of a collection.
     collected: u64,
     victims: Victims,
-    /// Needed no more, and not handed out yet.
+    /// Superblocks to be erased that were not handed out yet.
     unneeded: Vec<u32>,
 }
 
-/// What is known of one.
+/// What is known about a superblock.
 pub(super) struct Superblock {
     pub home: Arc<Home>,
-    /// Units that it has.
+    /// Capacity in units.
     pub room: u64,
     contents: Contents,
     cover: Cover,
-    /// Units that each table counts on.
+    /// By table, number of units that it uses.
     users: BTreeMap<u64, u64>,
-    /// The table that it is, and that is nothing else: it has no list, and is not moved.
+    /// The table that consists of this superblock only. Such a table has no list and is not moved.
     plain: Option<u64>,
     hand: Option<Hand>,
-    /// It cannot be read.
+    /// It cannot be read, so collection leaves it alone.
     stuck: bool,
 }
 
-/// Who has a superblock in hand, so that it is not erased. What tables count on there more may be counted on.
+/// Who has a superblock in hand, which prevents erasing it. Tables may still begin to use its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hand {
     /// Somebody writes it.
@@ -67,18 +67,19 @@ pub(super) enum Hand {
 }
 
 impl Superblock {
-    /// Units that are.
+    /// Number of live units.
     pub(super) fn live(&self) -> u64 {
         self.cover.live()
     }
 
-    /// Units that collection needs elsewhere for what is live, at most: one for each piece of it, to name it in two
-    /// lists ([`super::list::RUN_BYTES_MAX`]). It does not rise when less is counted on: a hole is a unit at least.
+    /// Most units that collection needs elsewhere for the live ones: these, and one for each piece, to name it in two
+    /// lists ([`super::list::RUN_BYTES_MAX`]). It never grows when a unit dies: that may split a piece, but frees a
+    /// unit.
     pub(super) fn weight(&self) -> u64 {
         self.live() + self.cover.pieces()
     }
 
-    /// The part of it that its weight is.
+    /// Its weight relative to its capacity.
     pub(super) fn live_share(&self) -> f64 {
         self.weight() as f64 / self.room.max(1) as f64
     }
@@ -87,7 +88,7 @@ impl Superblock {
         self.live() > 0 || self.hand.is_some()
     }
 
-    /// True unless it is a table and nothing else.
+    /// True if a table uses it that does not consist of it alone.
     fn is_shared(&self) -> bool {
         self.users.keys().any(|table| Some(*table) != self.plain)
     }
@@ -107,22 +108,22 @@ impl Superblock {
     }
 }
 
-/// How superblocks are shared.
+/// Totals over pinned superblocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pinned {
     pub superblocks: u64,
-    /// Units that tables count on, and all of them.
+    /// Live units, and all units.
     pub live: u64,
     pub room: u64,
 }
 
 impl Book {
-    /// Tables share superblocks of at least `room` units, of which collection has `fill` for what it moves.
+    /// Tables may share superblocks of at least `room` units, of which collection can fill `fill` with what it moves.
     pub(super) fn new(room: u64, fill: u64) -> Book {
         Book { victims: Victims::new(room, fill), ..Book::default() }
     }
 
-    /// The same from now on.
+    /// Changes these parameters.
     pub(super) fn set_shared_room(&mut self, room: u64, fill: u64) {
         self.victims = Victims::new(room, fill);
         self.superblocks.values().for_each(|superblock| self.victims.enter(superblock));
@@ -136,33 +137,33 @@ impl Book {
         self.tables.keys().copied()
     }
 
-    /// True while tables share superblocks, so that there may be something to collect.
+    /// True while tables share superblocks, so there may be something to collect.
     pub(super) fn is_shared(&self) -> bool {
         self.victims.any_shared()
     }
 
-    /// Extents of all tables.
+    /// Number of extents of all tables.
     pub(super) fn runs(&self) -> u64 {
         self.runs
     }
 
-    /// Superblocks that collection wins, if it has one to begin with.
+    /// Superblocks that collection can free, given one to begin with.
     pub(super) fn won(&self) -> u64 {
         self.victims.won()
     }
 
-    /// True while superblocks are empty, and in hand only until those are answered who read there.
+    /// True while superblocks have no live units and are in hand only until reads from them are answered.
     pub(super) fn is_winning(&self) -> bool {
         self.victims.any_empty()
     }
 
-    /// The part that what is live weighs of what is collected to win so many superblocks; all, if so many cannot be
-    /// won.
+    /// The fraction that is live, by weight, of the superblocks that would be collected to free `wanted`; 1 if so many
+    /// cannot be freed.
     pub(super) fn price(&self, wanted: u64) -> f64 {
         self.victims.price(wanted)
     }
 
-    /// Tables that were erased, and that are found all the same when the flash is opened anew.
+    /// Erased tables that an opening would still find.
     pub(super) fn lingering(&mut self) -> Vec<u64> {
         let found: BTreeSet<u64> =
             self.superblocks.values().flat_map(|s| &s.contents.tables).copied().collect();
@@ -170,19 +171,19 @@ impl Book {
         self.forgotten.iter().copied().collect()
     }
 
-    /// These were found, and had been erased before.
+    /// Notes tables that were found at opening but had been erased.
     pub(super) fn were_forgotten(&mut self, tables: BTreeSet<u64>) {
         self.forgotten.extend(tables);
     }
 
-    /// A collection of this number was found.
+    /// Notes that a collection of this number was found.
     pub(super) fn collected(&mut self, number: u64) {
         self.collected = self.collected.max(number);
     }
 
     /// The number of the next collection.
     pub(super) fn next_collection(&mut self) -> u64 {
-        // Where the flash names the highest there is, whichever copy counts is as good.
+        // If the highest possible number is in use it is used again: any copy is as good.
         self.collected = self.collected.saturating_add(1);
         self.collected
     }
@@ -200,7 +201,7 @@ impl Book {
         sum
     }
 
-    /// A superblock is being written.
+    /// Adds a superblock that is going to be written.
     pub(super) fn begin(&mut self, home: Arc<Home>, capacity: u64) {
         let (index, room) = (home.index, capacity / UNIT_BYTES);
         let (contents, cover, users) = (Contents::default(), Cover::default(), BTreeMap::new());
@@ -211,7 +212,7 @@ impl Book {
         assert!(before.is_none(), "a superblock is taken once");
     }
 
-    /// What was being written to a superblock is given up, and nobody counts on it.
+    /// Removes a superblock that nobody uses, to be erased.
     pub(super) fn give_up(&mut self, index: u32) {
         if let Some(superblock) = self.superblocks.remove(&index) {
             self.victims.leave(&superblock);
@@ -219,12 +220,12 @@ impl Book {
         }
     }
 
-    /// Superblocks that nobody needs any more, to be erased.
+    /// Takes the superblocks that are to be erased.
     pub(super) fn take_unneeded(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.unneeded)
     }
 
-    /// Says what was found on a superblock, before anybody counts on it.
+    /// Sets what lies on a superblock, before any table uses it.
     pub(super) fn set_contents(&mut self, index: u32, contents: Contents) {
         self.change(index, |s| {
             assert_eq!(s.live(), 0, "what it is does not change");
@@ -232,7 +233,8 @@ impl Book {
         });
     }
 
-    /// A table is finished: its own units, `runs` of them and of others, and behind its own its list of so many units.
+    /// Adds a finished table: `runs` are its own units, which are on `home`, and units of others that it linked; `list`
+    /// follows its own units.
     pub(super) fn settle(&mut self, table: u64, home: &Arc<Home>, runs: &[Run], list: Option<Run>) {
         let links = self.drafts.remove(&table).unwrap_or_default();
         self.runs -= links.len() as u64;
@@ -264,7 +266,7 @@ impl Book {
         self.change(home.index, |s| s.hand = None);
     }
 
-    /// A table is there.
+    /// Adds a table with its layout.
     pub(super) fn put(&mut self, table: u64, layout: Layout) {
         for extent in layout.extents.iter().filter(|extent| !extent.is_lost()) {
             self.change(extent.index(), |s| s.count(table, extent));
@@ -278,7 +280,7 @@ impl Book {
         self.tables.insert(table, Arc::new(Handle::new(layout)));
     }
 
-    /// Where a range of a table is, if it is there.
+    /// The extents of a byte range of a table; `None` if the table or a part of the range is missing.
     pub(super) fn find(&self, table: u64, offset: u64, bytes: u64) -> Option<Vec<Extent>> {
         let layout = self.tables.get(&table)?.layout();
         let extent = |(home, from, bytes): (&Arc<Home>, u64, u64)| Extent {
@@ -289,7 +291,8 @@ impl Book {
         layout.find(offset, bytes).map(|parts| parts.map(extent).collect())
     }
 
-    /// A table that is being written counts on an extent, if `judge` likes its superblock. Says what its units are.
+    /// Lets a table that is being written use an extent, if `judge` accepts its superblock. Returns the runs that its
+    /// units are.
     pub(super) fn link(
         &mut self,
         table: u64,
@@ -308,19 +311,19 @@ impl Book {
         Some(runs)
     }
 
-    /// True if more may be counted on where an extent is, and `judge` likes that superblock.
+    /// True if tables may share the superblock of an extent, and `judge` accepts it.
     pub(super) fn may_link(&self, extent: &Extent, judge: impl Fn(&Superblock) -> bool) -> bool {
         let superblock = &self.superblocks[&extent.index()];
         self.victims.may_share(superblock) && judge(superblock)
     }
 
-    /// A table that was being written is given up.
+    /// Releases what a table being written has linked, as it is given up.
     pub(super) fn let_go(&mut self, table: u64) {
         let extents = self.drafts.remove(&table).unwrap_or_default();
         self.discount(table, &extents);
     }
 
-    /// A table is gone.
+    /// Removes an erased table.
     pub(super) fn forget(&mut self, table: u64) {
         self.forgotten.insert(table);
         let Some(handle) = self.tables.remove(&table) else { return };
@@ -332,7 +335,7 @@ impl Book {
         self.discount(table, &layout.extents);
     }
 
-    /// A table is gone that was made of these.
+    /// Releases the extents of a table.
     fn discount(&mut self, table: u64, extents: &[Extent]) {
         self.runs -= extents.len() as u64;
         for extent in extents.iter().filter(|extent| !extent.is_lost()) {
@@ -341,13 +344,13 @@ impl Book {
         self.clear(extents.iter().map(Extent::index));
     }
 
-    /// Nobody writes these any more, or copies from them.
+    /// These superblocks are no longer in hand.
     pub(super) fn put_down(&mut self, indices: &[u32]) {
         indices.iter().for_each(|index| self.change(*index, |s| s.hand = None));
         self.clear(indices.iter().copied());
     }
 
-    /// Collection tries it no more.
+    /// Makes collection leave a superblock alone.
     pub(super) fn set_stuck(&mut self, index: u32) {
         self.change(index, |s| s.stuck = true);
     }
@@ -359,7 +362,7 @@ impl Book {
         self.victims.enter(superblock);
     }
 
-    /// Gives up those of some superblocks that nobody needs any more.
+    /// Releases those of these superblocks that are no longer needed.
     fn clear(&mut self, indices: impl Iterator<Item = u32>) {
         for index in indices {
             if self.superblocks.get(&index).is_some_and(|s| !s.is_needed()) {
@@ -368,18 +371,18 @@ impl Book {
         }
     }
 
-    /// Those that are not free.
+    /// All superblocks in the book.
     pub(super) fn superblocks(&self) -> impl Iterator<Item = u32> {
         self.superblocks.keys().copied()
     }
 
-    /// Where each table is.
+    /// The layouts of all tables.
     pub(super) fn layouts(&self) -> BTreeMap<u64, Arc<Layout>> {
         self.tables.iter().map(|(table, handle)| (*table, handle.layout())).collect()
     }
 
-    /// Tables that are something else to `other`, which was made of what lies on flash, of those that are where they
-    /// were `before` it was.
+    /// Compares with `other`, a book rebuilt from the flash: messages about tables that differ. Tables whose layout has
+    /// changed since `before` are not compared.
     pub(super) fn differences(&self, other: &Book, before: &BTreeMap<u64, Arc<Layout>>) -> Vec<String> {
         let stayed = |table: &&u64| {
             let now = self.tables[*table].layout();
@@ -390,7 +393,7 @@ impl Book {
         differing.map(|table| format!("table {table}: an opening would find something else")).collect()
     }
 
-    /// What a table is made of, if it is there.
+    /// The runs that a table consists of.
     fn units_of(&self, table: u64) -> Option<Vec<Run>> {
         let layout = self.tables.get(&table)?.layout();
         let mut runs = Vec::new();
@@ -404,7 +407,7 @@ impl Book {
         Some(runs)
     }
 
-    /// Compares what is counted with the extents of all tables.
+    /// Compares the counts with the extents of all tables; messages about differences.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut counted: BTreeMap<u32, (Cover, BTreeMap<u64, u64>)> = BTreeMap::new();
         let mut runs = 0;

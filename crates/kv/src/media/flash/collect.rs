@@ -1,14 +1,18 @@
-//! Collection: what is live on a few superblocks is moved to one, so that they can be erased.
+//! Collection (garbage collection of superblocks): live units of several superblocks are moved to one, so that those
+//! can be erased.
 //!
-//! Who needs a superblock and finds none free moves what is left on those of which least is live, until a superblock
-//! is full; of the last of them perhaps a part. The new superblock ends with a list of what was moved to it. Tables'
-//! own lists say what their units are, not where, so none is written anew; the store above sees nothing of it.
+//! It runs when a superblock is needed and none is free. Units are moved from the superblocks with the fewest live ones
+//! until the new superblock is full, perhaps only in part from the last one. The new superblock ends with a list of
+//! what was moved to it. Lists of tables name units, not their places, so they need not be rewritten, and the store
+//! above does not notice.
 //!
 //! Invariants
-//! 1. Nothing that is collected is erased before the superblock that it went to is safe, and before reads by the old
-//!    layouts have been answered.
-//! 2. One collection at a time. It needs one free superblock, which tables do not get while they share any.
-//! 3. It empties at least as many superblocks as it fills: a plan is made for the one that there is to fill.
+//! 1. A collected superblock is erased only after the one that its units went to is durable, and all reads by old
+//!    layouts were answered.
+//! 2. One collection runs at a time. It needs one free superblock, which is withheld from tables while superblocks are
+//!    shared.
+//! 3. It empties at least as many superblocks as it fills, as each collection is planned for the one superblock that it
+//!    fills.
 
 use super::Inner;
 use super::book::Group;
@@ -21,15 +25,15 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, Error, FlashError, IoClass, Kind, Result};
 
-/// Collections that are done, at most, for a superblock as wide as another.
+/// Most collections that are tried to get a superblock of a required width.
 const WIDE_TRIES: u32 = 3;
-/// Bytes that are read in one go.
+/// Most bytes that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
 impl Inner {
-    /// A free superblock of `width` dies or more, erased, to be written.
+    /// An erased superblock of at least `width` dies, to be written. Collects if none is free.
     pub(super) fn take(self: &Arc<Inner>, class: IoClass, supply: Supply, width: usize) -> Result<Arc<Home>> {
-        // To collect brings any superblock, perhaps not a wide one.
+        // Collection frees any superblocks, perhaps not wide enough ones.
         let mut tries = if width > 0 { WIDE_TRIES } else { u32::MAX };
         loop {
             if let Some(home) = self.pool.take(&self.submitter, &*self.env, class, (supply, width))? {
@@ -42,7 +46,7 @@ impl Inner {
         }
     }
 
-    /// Wins superblocks, if there is none of so many dies. False if there are none to be won.
+    /// Frees superblocks, unless one of `width` dies is free by now. False if none can be freed.
     fn collect(self: &Arc<Inner>, class: IoClass, width: usize) -> Result<bool> {
         let _one_at_a_time = self.collecting.lock();
         if self.pool.has_free(width) {
@@ -62,7 +66,7 @@ impl Inner {
         }
     }
 
-    /// Moves what fits a superblock. False if there was nothing to be moved.
+    /// Moves as much as fits `stripe`. False if there is nothing to move.
     fn move_to(self: &Arc<Inner>, stripe: Stripe, class: IoClass) -> Result<bool> {
         let geometry = *self.flash.geometry();
         let capacity = stripe.capacity();
@@ -79,8 +83,8 @@ impl Inner {
                 })?;
                 match (from, error.kind()) {
                     (_, Kind::PowerLost) => Err(error),
-                    // What cannot be read stays where it is; the others are collected without it. What cannot be
-                    // written has cost an erase block, and is tried on those that are left.
+                    // A superblock that cannot be read is left alone, and the others are collected without it. A failed
+                    // write has cost an erase block; the next try uses another superblock.
                     (Some(_), _) | (_, Kind::NoSpace) => Ok(true),
                     _ => Err(error),
                 }
@@ -88,12 +92,12 @@ impl Inner {
         }
     }
 
-    /// Writes what is moved, and what it is.
+    /// Copies the units of a group, and writes the list that names them.
     fn copy(&self, group: &Group, mut stripe: Stripe, class: IoClass) -> Result<Arc<Home>, Unmoved> {
         let pieces: Vec<Extent> = group.moved.iter().flat_map(|extent| extent.pieces(READ_BYTES)).collect();
         let mut rest = &pieces[..];
         while let Some(first) = rest.first() {
-            // Of one superblock at a time, so that it is known which cannot be read.
+            // From one superblock at a time, so that it is known which one cannot be read.
             let mut bytes = 0;
             let is_next = |extent: &&Extent| {
                 bytes += extent.bytes();
@@ -121,10 +125,11 @@ impl Inner {
         Ok(read)
     }
 
-    /// What was moved is safe.
+    /// Makes tables use the moved units, which are durable by now, and releases the old superblocks.
     fn put_in_force(&self, home: &Arc<Home>, group: Group) -> Result<()> {
         let old = self.pool.end_collection(|book| book.put_in_force(home, &group));
-        // Till then they are in hand, or they might be erased with the last table that counts on what was not moved.
+        // Until then they are in hand: they might be erased otherwise, when the last table that uses an unmoved rest is
+        // erased.
         old.iter().for_each(|layout| layout.wait_for_readers());
         self.with_book(|book| {
             book.put_down(&group.victims);
@@ -135,7 +140,7 @@ impl Inner {
 
 /// Why nothing was moved.
 struct Unmoved {
-    /// What cannot be read.
+    /// The superblock that cannot be read, if that is the reason.
     from: Option<u32>,
     error: Error,
 }

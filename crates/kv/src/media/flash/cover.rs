@@ -1,48 +1,48 @@
-//! How many tables count on each unit of a superblock: between a merge and the end of what it merged a unit is in two
-//! of them, and is live once.
+//! Reference counts of the units of a superblock. Until the inputs of a merge are erased, a unit may be in two tables;
+//! it is live once.
 //!
-//! A *piece* is units that are live, follow one another and are of one run: what a list has to name.
+//! A *piece* is a maximal sequence of adjacent live units of one run. A list needs one entry to name it.
 
 use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Cover {
-    /// Where another count begins, and which.
+    /// Counts by the first unit for which they hold.
     steps: BTreeMap<u32, u32>,
-    /// Where another run begins, in order.
+    /// Units at which another run begins, ascending.
     seams: Vec<u32>,
     live: u64,
     pieces: u64,
 }
 
 impl Cover {
-    /// Nothing is counted on yet of units among which other runs begin at these.
+    /// No unit is live yet; runs other than the first begin at `seams`.
     pub(super) fn new(seams: Vec<u32>) -> Cover {
         Cover { seams, ..Cover::default() }
     }
 
-    /// Units that are counted on.
+    /// Number of live units.
     pub(super) fn live(&self) -> u64 {
         self.live
     }
 
-    /// Pieces that these are.
+    /// Number of pieces.
     pub(super) fn pieces(&self) -> u64 {
         self.pieces
     }
 
-    /// One more counts on these.
+    /// One more table uses these units.
     pub(super) fn add(&mut self, start: u32, units: u32) {
         self.change(start, start + units, |count| count + 1);
     }
 
-    /// One less.
+    /// One table less uses these units.
     pub(super) fn take(&mut self, start: u32, units: u32) {
         self.change(start, start + units, |count| count.checked_sub(1).expect("counted on"));
     }
 
-    /// Runs of units that are counted on: first unit, and how many.
+    /// Maximal ranges of live units: first unit and count.
     pub(super) fn ranges(&self) -> Vec<(u32, u32)> {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         for ((start, count), end) in self.steps.iter().zip(self.steps.keys().skip(1)) {
@@ -59,7 +59,7 @@ impl Cover {
         self.steps.range(..=unit).next_back().map_or(0, |(_, count)| *count)
     }
 
-    /// Pieces that begin among these units, if all of them are live.
+    /// Pieces that begin among these units, if all of these are live.
     fn starts(&self, start: u32, end: u32) -> u64 {
         let seams =
             self.seams.partition_point(|seam| *seam < end) - self.seams.partition_point(|s| *s < start);
@@ -67,7 +67,7 @@ impl Cover {
         (seams + is_first as usize) as u64
     }
 
-    /// One if a piece goes on at this unit with what is before it, if that is live.
+    /// 1 if this unit continues a piece of the unit before it, if that is live.
     fn joins(&self, unit: u32) -> u64 {
         (self.at(unit) > 0 && self.seams.binary_search(&unit).is_err()) as u64
     }
@@ -94,7 +94,7 @@ impl Cover {
             }
             self.steps.insert(pair[0], after);
         }
-        // Only the ends may have become the same as what is before them.
+        // Only at the two ends may a count now equal the one before it.
         for bound in [start, end] {
             let before = self.steps.range(..bound).next_back().map_or(0, |(_, count)| *count);
             if self.steps.get(&bound) == Some(&before) {

@@ -1,17 +1,17 @@
-//! Where the bytes of a table are, while the store is open.
+//! Where the bytes of a table are: its extents, in memory.
 //!
 //! An extent is a run of units of one superblock, wherever in its pages they begin and end: a page is larger than a
 //! unit, and is read in part.
 //!
 //! Invariants
-//! 1. A layout never changes. Collection replaces it by another with the same units.
-//! 2. Superblocks that a replaced layout needed are erased when nobody reads by it any more.
+//! 1. A layout is immutable. Collection replaces it by another one with the same units.
+//! 2. Superblocks of a replaced layout are erased only when nobody reads by it any more.
 
 use super::superblock::{Home, UNIT_BYTES};
 use std::sync::Arc;
 use vellum_base::sync::{Condvar, Mutex};
 
-/// Units of a superblock that follow one another.
+/// Adjacent units of a superblock.
 #[derive(Clone, Debug)]
 pub(super) struct Extent {
     pub home: Arc<Home>,
@@ -20,7 +20,7 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// Units that were found nowhere.
+    /// Units that were not found on the flash.
     pub(super) fn lost(units: u32) -> Extent {
         Extent { home: Arc::new(Home { index: u32::MAX, blocks: Vec::new() }), start: 0, units }
     }
@@ -34,7 +34,7 @@ impl Extent {
         self.home.index
     }
 
-    /// First byte in the superblock.
+    /// Offset in the superblock, in bytes.
     pub(super) fn offset(&self) -> u64 {
         self.start as u64 * UNIT_BYTES
     }
@@ -43,7 +43,7 @@ impl Extent {
         self.units as u64 * UNIT_BYTES
     }
 
-    /// All of it, in parts of at most so many bytes.
+    /// Splits it into parts of at most `bytes_max` bytes.
     pub(super) fn pieces(&self, bytes_max: u64) -> impl Iterator<Item = Extent> {
         let most = (bytes_max / UNIT_BYTES).max(1) as u32;
         let starts = (0..self.units).step_by(most as usize);
@@ -56,7 +56,7 @@ impl Extent {
     }
 }
 
-/// Appends an extent, as part of the last if it follows that.
+/// Appends an extent, joined to the last one if adjacent.
 pub(super) fn push(extents: &mut Vec<Extent>, next: Extent) {
     match extents.last_mut() {
         Some(last) if last.index() == next.index() && last.start + last.units == next.start => {
@@ -68,10 +68,10 @@ pub(super) fn push(extents: &mut Vec<Extent>, next: Extent) {
 
 /// See the module.
 pub(super) struct Layout {
-    /// The table's bytes, then its list.
+    /// Extents of the table's bytes, then of its list.
     pub extents: Vec<Extent>,
     list_units: u64,
-    /// The unit of the table behind each extent.
+    /// By extent, the unit of the table after it.
     ends: Vec<u64>,
     reads: Mutex<usize>,
     none_reads: Condvar,
@@ -88,7 +88,7 @@ impl Layout {
         Layout { extents, list_units, ends, reads: Mutex::new(0), none_reads: Condvar::new() }
     }
 
-    /// The same elsewhere.
+    /// The layout after a move; `to` maps each extent.
     pub(super) fn moved(&self, to: impl Fn(&Extent, &mut Vec<Extent>)) -> Layout {
         let mut extents = Vec::new();
         self.extents.iter().for_each(|extent| to(extent, &mut extents));
@@ -100,18 +100,18 @@ impl Layout {
         (self.ends.last().copied().unwrap_or(0) - self.list_units) * UNIT_BYTES
     }
 
-    /// Bytes that were found nowhere.
+    /// Bytes of lost extents.
     pub(super) fn lost_bytes(&self) -> u64 {
         self.extents.iter().filter(|extent| extent.is_lost()).map(Extent::bytes).sum()
     }
 
-    /// True of a table that is its superblock, and nothing else.
+    /// True of a table that consists of its superblock only.
     pub(super) fn is_plain(&self) -> bool {
         self.list_units == 0
     }
 
-    /// Where so many bytes at `offset` are: parts of superblocks, each with its first byte there and how many. `None`
-    /// if the table has not so many, or if some of them are lost.
+    /// Where a byte range is: parts of superblocks, as superblock, offset and bytes. `None` if the table is shorter, or
+    /// part of the range is lost.
     pub(super) fn find(
         &self,
         offset: u64,
@@ -133,7 +133,7 @@ impl Layout {
         Some(parts.take_while(|(_, _, length)| *length > 0))
     }
 
-    /// Returns when nobody reads by it. It has been replaced, so nobody begins to.
+    /// Waits until nobody reads by this layout. It was replaced, so no new reads begin.
     pub(super) fn wait_for_readers(&self) {
         let mut reads = self.reads.lock();
         while *reads > 0 {
@@ -142,7 +142,7 @@ impl Layout {
     }
 }
 
-/// A table's layout in force.
+/// The current layout of a table.
 pub(super) struct Handle {
     current: Mutex<Arc<Layout>>,
 }

@@ -1,33 +1,33 @@
-//! What is written behind the units of a superblock: which units a table is made of, or which ones collection put there
-//! (docs/formats/kv-flash.md).
+//! The list that is written after the units of a superblock: which units the table consists of, or which ones
+//! collection moved there (docs/formats/kv-flash.md).
 //!
-//! A unit is named by its *origin*: the table that wrote it to its own superblock, and its number there. It keeps that
-//! name wherever collection moves it, so a list is never written anew and never out of date. Numbers of tables are not
-//! used twice, so neither are names.
+//! A unit is named by its *origin*, the table that wrote it to its own superblock, and its number there. It keeps that
+//! name wherever collection moves it, so lists never have to be rewritten. Table numbers are not reused, so names are
+//! unique.
 
 use super::superblock::UNIT_BYTES;
 use crate::bytes::{Fields, put_varint, u32_at, varint_len};
 use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 4] = b"VKXL";
-/// Of a list.
+/// Bytes of the head of a list.
 pub(super) const HEAD_BYTES: usize = 24;
-/// Of the number of a table.
+/// Bytes of a table number.
 const NUMBER_BYTES: usize = 8;
-/// Of a varint of 32 bits, or of the distance of two such.
+/// Most bytes of a varint of 32 bits, or of a difference of two such numbers.
 const VARINT_BYTES_MAX: usize = 5;
-/// Of a run, the name of its origin included.
+/// Most bytes of a run, including the table number of its origin.
 pub(super) const RUN_BYTES_MAX: usize = NUMBER_BYTES + 3 * VARINT_BYTES_MAX;
-/// Of a run of the first origin that begins where the one before ended.
+/// Most bytes of a run of the first origin that begins where the previous one of it ended.
 const OWN_RUN_BYTES_MAX: usize = 2 + VARINT_BYTES_MAX;
 
-// With two lists a unit that a table takes over brings as many bytes as it takes from the table's own.
+// A linked unit adds at least as many bytes to a table as its entries in both lists take from the table's superblock.
 const _: () = assert!(2 * (RUN_BYTES_MAX + OWN_RUN_BYTES_MAX) as u64 <= UNIT_BYTES);
 
 /// The units of a table's list are numbered from here.
 pub(crate) const LIST: u32 = 1 << 31;
 
-/// Units of one origin that follow one another.
+/// Adjacent units of one origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     /// The table that wrote them.
@@ -37,7 +37,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The list of a table, which takes so many bytes, all told.
+    /// The units of a table's list, both copies, which takes `bytes` in all.
     pub(crate) fn of_list(table: u64, bytes: u64) -> Run {
         Run { origin: table, start: LIST, units: bytes.div_ceil(UNIT_BYTES) as u32 }
     }
@@ -50,7 +50,7 @@ impl Run {
         self.start + self.units
     }
 
-    /// True if it ends before the number of a unit that no superblock of `room` has.
+    /// True if its unit numbers fit a superblock of `room` units.
     fn fits(&self, room: u32) -> bool {
         let first = if self.is_list() { LIST } else { 0 };
         self.end() - first <= room
@@ -61,7 +61,7 @@ impl Run {
     }
 }
 
-/// Appends a run, as part of the last if it follows that.
+/// Appends a run, joined to the last one if adjacent.
 pub(crate) fn push_run(runs: &mut Vec<Run>, next: Run) {
     match runs.last_mut() {
         Some(last) if last.is_followed_by(&next) => last.units += next.units,
@@ -72,19 +72,20 @@ pub(crate) fn push_run(runs: &mut Vec<Run>, next: Run) {
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct List {
-    /// In the order of the table's bytes, or of the superblock's.
+    /// In the order of the bytes of the table, or of the superblock if by collection.
     runs: Vec<Run>,
-    /// Tables that were erased before it was written, though a later opening may find them: what it finds is not to be
-    /// taken for a table.
+    /// Tables that were erased before the list was written, but of which an opening may find traces, which it must
+    /// ignore.
     gone: Vec<u64>,
     origins: Origins,
-    /// Bytes of all runs but the last, which may grow, and what that is but its units.
+    /// Encoded bytes of all runs but the last, which may still grow.
     closed_bytes: usize,
+    /// Of the last run: index of its origin, and distance from the previous run of that origin.
     last: Option<[u64; 2]>,
 }
 
 impl List {
-    /// Of a table, which may go on with a run of its own at any time.
+    /// An empty list of a table. Its own number comes first, as a run of its own may follow at any time.
     pub(crate) fn of_table(table: u64, gone: Vec<u64>) -> List {
         let mut list = List { gone, ..List::default() };
         list.origins.index(table);
@@ -99,7 +100,7 @@ impl List {
         &self.gone
     }
 
-    /// Appends a run, as part of the last if it follows that.
+    /// Appends a run, joined to the last one if adjacent.
     pub(crate) fn push(&mut self, next: Run) {
         let before = self.runs.len();
         self.closed_bytes += match self.runs.last() {
@@ -113,24 +114,23 @@ impl List {
         }
     }
 
-    /// Bytes of the last run, if it has so many units.
+    /// Encoded bytes of the last run, if it has `units` units.
     fn last_bytes(&self, units: u64) -> usize {
         self.last.map_or(0, |[index, distance]| [index, distance, units].into_iter().map(varint_len).sum())
     }
 
-    /// Bytes of it as it is, and, if the last run grows, at most.
+    /// Encoded bytes, if the last run has at most `last_units` units.
     fn bytes(&self, last_units: u64) -> u64 {
         let numbers = self.origins.names.len() + self.gone.len();
         (HEAD_BYTES + numbers * NUMBER_BYTES + self.closed_bytes + self.last_bytes(last_units)) as u64
     }
 
-    /// Bytes of it with so many runs more, at most.
+    /// Most encoded bytes with `runs` more runs.
     pub(crate) fn bytes_with(&self, runs: usize) -> u64 {
         self.bytes(u32::MAX.into()) + (runs * RUN_BYTES_MAX) as u64
     }
 
-    /// Bytes of it, at most, if what follows is the table's own. A run of another table makes them more by no more than
-    /// half a unit.
+    /// Most encoded bytes if only units of the table itself follow. A run of another table adds at most half a unit.
     pub(crate) fn bytes_of_table(&self) -> u64 {
         let goes_on = self.last.is_some_and(|[index, _]| index == 0);
         self.bytes(u32::MAX.into()) + if goes_on { 0 } else { OWN_RUN_BYTES_MAX as u64 }

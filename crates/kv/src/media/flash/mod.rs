@@ -1,11 +1,11 @@
-//! A store on raw flash (FlashKV, section 3.2): a table is a superblock, striped over all dies page by page; log,
-//! manifest and CURRENT are in the device's NVRAM. Where leaves are relinked, a table is its superblock and extents of
-//! others (docs/decisions/0025).
+//! A store on raw flash (FlashKV, section 3.2): a table is a superblock, striped over all dies page by page; logs,
+//! manifest and CURRENT are in the device's NVRAM. With relinking, a table consists of its superblock and extents of
+//! other superblocks (docs/decisions/0025).
 //!
 //! Invariants
-//! 1. No superblock is erased but when no table counts on it any more, because of [`Media::erase_table`] or because
-//!    collection moved what was on it; when a program of what was written to it failed; or when it is used anew.
-//! 2. The ledger's causes sum to the pages that the device programmed since it was opened, times their size.
+//! 1. A superblock is erased only when no table uses it any more (because of [`Media::erase_table`], or because
+//!    collection moved what was on it), when programming it failed, or before it is reused.
+//! 2. The sum over the ledger's causes equals the bytes of the pages that the device programmed since it was opened.
 
 mod book;
 mod collect;
@@ -41,20 +41,20 @@ use superblock::{DIES_MAX, UNIT_BYTES};
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{
-    BlockAddr, BlockState, Cause, Env, Error, Flash, FlashError, FlashOp, Geometry, IoClass, Kind, Ledger,
+    BlockAddr, BlockState, Env, Error, Flash, FlashError, FlashOp, Geometry, IoClass, Kind, Ledger,
     LedgerSnapshot, Nanos, Nvram, Result,
 };
 use write::FlashWriter;
 
-/// Logs that fit the NVRAM at a time: the one being written, those of memtables on their way to tables, and those of
-/// one that just arrived there.
+/// Logs that the NVRAM has slots for: the one being written, those of memtables that wait to be flushed, and those of
+/// one that was just flushed.
 const LOGS: usize = 6;
-/// A table has at most so many times the bytes of a superblock.
+/// A table may have at most this many times the capacity of its own superblock.
 const SUPERBLOCKS_MAX: u64 = 4;
-/// Units of a table and of its list have numbers of their own.
+/// Limit that follows from unit numbers: those of a table's list begin at [`LIST`].
 const SUPERBLOCK_BYTES_MAX: u64 = LIST as u64 * UNIT_BYTES;
 
-/// Raw flash with NVRAM as the home of a store.
+/// Raw flash with NVRAM as the medium of a store.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -84,7 +84,7 @@ pub(crate) struct Inner {
     ledger: Ledger,
     pool: Arc<Pool>,
     submitter: Submitter,
-    /// Held while superblocks are collected.
+    /// Held during collection.
     collecting: Mutex<()>,
     counts: Counts,
 }
@@ -97,7 +97,7 @@ struct Counts {
 }
 
 impl FlashMedia {
-    /// Prepares flash for a new store. What was on it is given up.
+    /// Prepares flash for a new store and erases it. An error if it has no NVRAM, or its geometry does not suit.
     pub fn format(flash: &dyn Flash) -> Result<()> {
         check_shape(flash)?;
         NvramAreas::format(nvram(flash)?, LOGS, flash.geometry().blocks_per_die as usize)?;
@@ -116,14 +116,13 @@ impl FlashMedia {
         Ok(flash.sync()?)
     }
 
-    /// Opens formatted flash that orders requests itself: everything is submitted at once. Looks at the first and last
+    /// Opens formatted flash that schedules requests itself: everything is submitted at once. Reads the first and last
     /// page of every erase block.
     pub fn open(flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> Result<Arc<FlashMedia>> {
         FlashMedia::open_on(flash, env, None)
     }
 
-    /// Opens formatted flash, with a queue and a task of `env` for each channel. The tasks end when the media are
-    /// dropped.
+    /// Opens formatted flash with a queue and a task for each channel. The tasks end when the medium is dropped.
     pub fn open_scheduled(
         flash: Arc<dyn Flash>,
         env: Arc<dyn Env>,
@@ -146,19 +145,19 @@ impl FlashMedia {
         Ok(Arc::new(FlashMedia { inner: Arc::new(inner) }))
     }
 
-    /// Changes when leaves stay where they are; the default suits, and other values are for experiments.
+    /// Sets when leaves are relinked. The default is for normal use, other values for experiments.
     pub fn set_relinking(&self, relinking: Relinking) {
         self.inner.pool.set_relinking(relinking);
     }
 }
 
-/// Bytes of a superblock of which nothing is bad.
+/// Bytes of a superblock without bad blocks.
 fn table_bytes(geometry: &Geometry) -> u64 {
     let pages = u64::from(geometry.dies()) * u64::from(geometry.pages_per_block.saturating_sub(2));
     pages * u64::from(geometry.page_bytes)
 }
 
-/// Units of it.
+/// The same in units.
 fn superblock_units(geometry: &Geometry) -> u32 {
     (table_bytes(geometry) / UNIT_BYTES).min(LIST.into()) as u32
 }
@@ -189,22 +188,19 @@ impl Inner {
         nvram(&*self.flash)
     }
 
-    /// Changes the book, and erases what nobody needs any more.
+    /// Changes the book, then erases superblocks that are no longer needed.
     fn with_book<T>(&self, change: impl FnOnce(&mut Book) -> T) -> Result<T> {
         let done = self.pool.with_book(change);
         self.pool.erase_unneeded(&self.submitter).map(|()| done)
     }
 
-    /// A lack of room would be read as: nothing has changed.
+    /// Syncs the flash. [`Kind::NoSpace`] is turned into [`Kind::Io`], as callers would take it for `nothing has
+    /// changed`.
     fn sync(&self) -> Result<()> {
         self.flash.sync().map_err(|error| match Error::from(error) {
             error if error.kind() == Kind::NoSpace => Error::new(Kind::Io, error.to_string()),
             error => error,
         })
-    }
-
-    fn booked(&self, cause: Cause, bytes: u64) {
-        self.ledger.programmed(cause, bytes);
     }
 }
 
@@ -249,10 +245,10 @@ impl Media for FlashMedia {
     }
 
     fn sharing(&self, _unit_bytes: u64) -> Result<Sharing> {
-        match self.inner.areas.relinks() {
-            true => self.inner.pool.will_relink(),
-            false => return Ok(Sharing::None),
+        if !self.inner.areas.relinks() {
+            return Ok(Sharing::None);
         }
+        self.inner.pool.will_relink();
         Ok(Sharing::Relink)
     }
 

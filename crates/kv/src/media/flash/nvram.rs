@@ -7,7 +7,7 @@
 //! 2. Of the copies of CURRENT that check out, the one with the higher turn counts; the other is written next.
 
 use crate::bytes::{Fields, u32_at};
-use crate::journal::{Area, AreaKind, STORE_TOLD_BYTES, TABLE_TOLD_BYTES};
+use crate::journal::{Area, AreaKind, STORE_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
 use std::ops::Range;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Nvram, Result};
@@ -52,7 +52,8 @@ impl Layout {
                 ),
             ));
         }
-        let needed = tables.saturating_mul(TABLE_TOLD_BYTES + BOUNDS_BYTES).saturating_add(STORE_TOLD_BYTES);
+        let needed =
+            tables.saturating_mul(TABLE_MANIFEST_BYTES + BOUNDS_BYTES).saturating_add(STORE_MANIFEST_BYTES);
         let needed = needed.next_multiple_of(4096).min(nvram_bytes / 8);
         let manifest_bytes = (nvram_bytes / 16).min(2 << 20).max(needed) / 4096 * 4096;
         let log_bytes = (nvram_bytes - HEAD_BYTES - MANIFESTS * manifest_bytes) / logs / 4096 * 4096;
@@ -310,7 +311,7 @@ mod tests {
     fn manifests_have_room_for_all_tables_where_that_leaves_most_of_the_nvram_to_logs() {
         let manifest_bytes = |nvram, tables| Layout::new(nvram, LOGS_MIN, tables).unwrap().manifest_bytes;
         assert_eq!(manifest_bytes(1 << 20, 100), 64 << 10);
-        let all = 512 * (TABLE_TOLD_BYTES + BOUNDS_BYTES);
+        let all = 512 * (TABLE_MANIFEST_BYTES + BOUNDS_BYTES);
         assert!((all..all + 8192).contains(&manifest_bytes(1 << 20, 512)));
         assert_eq!(manifest_bytes(1 << 20, 100_000), 128 << 10);
         assert_eq!(manifest_bytes(1 << 30, 100), 2 << 20);

@@ -1,5 +1,5 @@
-//! Where units are, by their origin, as it is found at opening: what is found twice is as good here as there, and
-//! counts where it is found first.
+//! Where units are, by origin, as found when the flash is opened. Of a unit that is found twice, the first copy is
+//! used; both are equally good.
 
 use super::layout::{Extent, push};
 use super::list::Run;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 /// See the module.
 #[derive(Default)]
 pub(super) struct Places {
-    /// By origin and first unit.
+    /// Disjoint runs, by origin and first unit.
     runs: BTreeMap<(u64, u32), Extent>,
 }
 
 impl Places {
-    /// These follow one another on a superblock, from its first unit on.
+    /// Adds the runs of a superblock, which are adjacent and begin at its first unit.
     pub(super) fn add(&mut self, home: &Arc<Home>, runs: &[Run]) {
         let mut start = 0;
         for run in runs {
@@ -24,7 +24,7 @@ impl Places {
         }
     }
 
-    /// Fills what is not known of a run yet.
+    /// Adds those parts of a run that are not known yet.
     fn add_run(&mut self, run: &Run, extent: Extent) {
         let mut at = run.start;
         while at < run.end() {
@@ -39,14 +39,14 @@ impl Places {
         }
     }
 
-    /// Where a unit is, with those that follow it there, and where these end.
+    /// The extent that begins with a unit, and the number of the unit after it.
     fn at(&self, origin: u64, unit: u32) -> Option<(Extent, u32)> {
         let ((_, start), extent) = self.runs.range((origin, 0)..=(origin, unit)).next_back()?;
         let skipped = unit - start;
         (skipped < extent.units).then(|| (extent.part(skipped, extent.units - skipped), start + extent.units))
     }
 
-    /// Appends where the units of a run are, those that are lost among them.
+    /// Appends the extents of a run; units that were not found are lost extents.
     pub(super) fn find(&self, run: &Run, extents: &mut Vec<Extent>) {
         let mut at = run.start;
         while at < run.end() {

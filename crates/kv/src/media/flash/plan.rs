@@ -1,5 +1,5 @@
-//! How bytes that lie here and there are read: each page once, from the first byte that is wanted of it to the last.
-//! Units that were written side by side, and of which others between them are gone, share a page for long.
+//! Plan for reading scattered bytes: each page is read once, from the first wanted byte to the last. Units that were
+//! written together often stay in one page after those between them are gone.
 
 use super::queue::{Op, Outcome};
 use std::collections::BTreeMap;
@@ -8,21 +8,21 @@ use vellum_base::{FlashError, Nanos, PageAddr};
 /// See the module.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// In the order in which they are needed first.
+    /// One per page, in the order of first need.
     reads: Vec<Read>,
     by_page: BTreeMap<PageAddr, usize>,
-    /// What the bytes are, one part after the other.
+    /// The wanted bytes, part by part.
     parts: Vec<Part>,
 }
 
-/// What is read of a page.
+/// The byte range to be read from a page.
 struct Read {
     page: PageAddr,
     from: usize,
     to: usize,
 }
 
-/// Bytes of a page, and which of the reads has them.
+/// A part of the wanted bytes, and the read that contains it.
 struct Part {
     read: usize,
     offset: usize,
@@ -30,7 +30,7 @@ struct Part {
 }
 
 impl Plan {
-    /// For parts of pages: which, where in it, how many bytes.
+    /// Plans reading parts of pages, given as page, offset and bytes.
     pub(super) fn new(wanted: impl Iterator<Item = (PageAddr, usize, usize)>) -> Plan {
         let mut plan = Plan::default();
         wanted.for_each(|(page, offset, bytes)| plan.add(page, offset, bytes));
@@ -48,7 +48,7 @@ impl Plan {
         self.parts.push(Part { read, offset, bytes });
     }
 
-    /// The page, and where in it the bytes begin, if they are one part.
+    /// Page and offset, if there is only one part.
     pub(super) fn single(&self) -> Option<(PageAddr, usize)> {
         match &self.parts[..] {
             [part] => Some((self.reads[part.read].page, part.offset)),
@@ -56,7 +56,7 @@ impl Plan {
         }
     }
 
-    /// What the flash is asked for.
+    /// The read operations.
     pub(super) fn ops(&self) -> Vec<Op> {
         let op = |read: &Read| Op::Read { page: read.page, offset: read.from, bytes: read.to - read.from };
         self.reads.iter().map(op).collect()

@@ -1,13 +1,13 @@
-//! Who has which superblock.
+//! The state of all superblocks: free, in use, being erased.
 //!
-//! 1. A superblock is exactly one of: free, taken from these, being erased, set aside because erasing it failed, in the
-//!    book (tables count on it, or it is being written), remains that the store has not given up yet, or of no use:
-//!    less than half as wide as the widest is when the flash is opened. There, a table may have no room for the largest
-//!    values.
-//! 2. A superblock that is being erased comes to be free without anybody's doing, or is set aside.
-//! 3. Tables share superblocks only that are nearly as wide as the widest. While they do, or will, one of these is free
-//!    that only collection takes.
-//! 4. What tables are promised ([`Pool::free`]) falls by one with a table, and else only if something fails.
+//! 1. Each superblock is in exactly one of these states: free; taken from the free ones; being erased; set aside
+//!    because erasing it failed; in the book (used by tables, or being written); remains that the store has not erased
+//!    yet; useless, as it is less than half as wide as the widest one at opening, so that a table might have no room
+//!    for the largest values.
+//! 2. A superblock that is being erased becomes free, or is set aside, without further action.
+//! 3. Tables share only superblocks that are nearly as wide as the widest. While they do so, or will, one free
+//!    superblock of that width is kept for collection.
+//! 4. [`Pool::free`] decreases by one with each new table, and otherwise only if something fails.
 
 #[cfg(test)]
 mod tests;
@@ -28,25 +28,26 @@ use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{BlockState, Env, Error, Flash, FlashError, IoClass, Kind, Result};
 
-/// Erases are urgent while a smaller share than one in so many superblocks is free (FlashKV, section 3.5).
+/// Erases are urgent while fewer than one in so many superblocks is free (FlashKV, section 3.5).
 const SCARCE_BELOW: usize = 5;
-/// Runs are bounded by one for so many bytes of flash, and no less than so many.
+/// Default limit of runs: one for so many bytes of flash, but at least `RUNS_MAX_LEAST`.
 const RUN_FLASH_BYTES: u64 = 16 << 10;
 const RUNS_MAX_LEAST: u64 = 1 << 20;
-/// Of a superblock that tables share one in so many dies may be missing, of those that the widest has: then what is
-/// live on one that is collected fits any other.
+/// A superblock that tables share may lack one in so many dies of the widest: then the live units of one that is
+/// collected fit any other.
 const MISSING_MAX: usize = 16;
 
-/// When a leaf that need not change stays where it is (docs/decisions/0025).
+/// When a leaf that a merge does not have to change stays where it is on flash (docs/decisions/0025).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Relinking {
-    /// Of its superblock at least this part is expected to be needed after the merge.
+    /// Least fraction of its superblock that is expected to be live after the merge, from 0 to 1.
     pub live_min: f64,
-    /// While less than this part of all superblocks is free, as much has to be needed as of those that would be
-    /// collected to have so many free: what is less would be among them soon.
+    /// Fraction of all superblocks that should be free. While fewer are, the superblock of a leaf must also be at least
+    /// as live as those that would have to be collected to reach this fraction: one that is less live would be among
+    /// them soon.
     pub free_min: f64,
-    /// Most runs that tables are made of, all told, each of which takes about 80 bytes of memory: a leaf that would be
-    /// one more is written anew. If none is said, a run for each 16 KiB of flash, and a million if that is less.
+    /// Most runs (extents) that all tables together may consist of; each takes about 80 bytes of memory. Once there are
+    /// as many, leaves are rewritten. `None` for one run per 16 KiB of flash, but no less than a million.
     pub runs_max: Option<u64>,
 }
 
@@ -56,18 +57,18 @@ impl Default for Relinking {
     }
 }
 
-/// What a merge made a table of.
+/// Totals of a table written by a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Emitted {
     pub bytes: u64,
-    /// Bytes of these that need not have been written anew.
+    /// Of these, bytes that were unchanged.
     pub unchanged: u64,
 }
 
-/// A part of what is stored already, for a table that is being written.
+/// A part of a range that is stored already, as offered to a table being written.
 pub(super) struct Offered {
     pub bytes: u64,
-    /// What its units are, if the table counts on them now.
+    /// The runs that it is, if the table uses it now.
     pub linked: Option<Vec<Run>>,
 }
 
@@ -80,32 +81,32 @@ pub(super) struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// By erases so far, with how many dies take part: the least worn is used next.
+    /// Keyed by (wear, index), with the width in dies; the least worn is used next.
     free: BTreeMap<(u64, u32), usize>,
-    /// Not free any more, and not in the book yet.
+    /// Taken from the free ones, not in the book yet.
     taken: BTreeSet<u32>,
-    /// With how many dies of each take part.
+    /// With the width of each.
     erasing: BTreeMap<u32, usize>,
-    /// Of these, those whose erase nobody has submitted yet.
+    /// Of these, those whose erase was not submitted yet.
     to_erase: Vec<u32>,
-    /// Not erased, as the flash failed: what is on them is not known until it is opened again.
+    /// Not erased because the flash failed; their contents are unknown until it is opened again.
     set_aside: BTreeSet<u32>,
     book: Book,
-    /// Dies of a superblock that tables may share, at least.
+    /// Least width of a superblock that tables may share.
     width_min: usize,
-    /// Of one that is of any use.
+    /// Least width of one that is used at all.
     width_least: usize,
-    /// Superblocks that hold what cannot be read, or is nobody's, by the table that it was.
+    /// Superblocks with unreadable or unattributed contents, by table number.
     remains: BTreeMap<u64, Vec<u32>>,
-    /// The highest number of a table that was found anywhere.
+    /// The highest table number found at opening.
     highest: u64,
-    /// Tables will share superblocks, if they do not yet.
+    /// Relinking is on: tables may share superblocks.
     relinks: bool,
     relinking: Relinking,
     last_merge: Emitted,
-    /// Collection has the superblock that is kept for it.
+    /// Collection has taken the superblock that is kept for it.
     is_collecting: bool,
-    /// Why an erase failed: nothing comes to be free any more.
+    /// Why an erase failed; nothing becomes free any more.
     lost: Option<(Kind, String)>,
 }
 
@@ -115,26 +116,26 @@ impl State {
         ((self.relinks || self.book.is_shared()) && !self.is_collecting) as usize
     }
 
-    /// Nothing is on it, or will be in a moment.
+    /// Number of superblocks that are free or being erased.
     fn erased(&self) -> usize {
         self.free.len() + self.erasing.len()
     }
 
-    /// Dies of those, each.
+    /// Their widths.
     fn widths(&self) -> impl Iterator<Item = usize> {
         self.free.values().chain(self.erasing.values()).copied()
     }
 
-    /// It is free, unless too many of its blocks have become bad.
+    /// Adds a free superblock, unless too many of its blocks have become bad.
     fn add_free(&mut self, wear: u64, index: u32, width: usize) {
         if width >= self.width_least {
             self.free.insert((wear, index), width);
         }
     }
 
-    /// None if there is none yet, or no more, of so many dies.
+    /// Takes a free superblock of at least `width_min` dies; `None` if there is none now.
     fn take(&mut self, supply: Supply, width_min: usize) -> Option<u32> {
-        // The most worn: what is collected stays long.
+        // Collection gets the most worn one, as what it moves is long-lived.
         let least = match supply {
             Supply::Collection => self.width_min.max(width_min),
             Supply::Tables => self.width_min,
@@ -160,7 +161,7 @@ impl Pool {
     pub(super) fn open(flash: Arc<dyn Flash>) -> Result<Pool> {
         let indices = 0..flash.geometry().blocks_per_die;
         let widest = indices.map(|index| width(&*flash, index)).max().unwrap_or(0);
-        // Where no block is good any more, nothing is wide enough.
+        // At least 1, so that without good blocks nothing is wide enough.
         let (width_min, width_least) = ((widest - widest / MISSING_MAX).max(1), widest.div_ceil(2).max(1));
         let Rebuilt { book, remains, highest, unused, .. } = read_all(&*flash, width_min)?;
         let free = unused.into_iter().map(|index| ((wear(&*flash, index), index), width(&*flash, index)));
@@ -173,7 +174,8 @@ impl Pool {
         self.state.lock().relinking = relinking;
     }
 
-    /// From now on one is kept for collection: what is promised then is not taken back when tables begin to share.
+    /// Turns relinking on. From now on one superblock is kept for collection, so that [`Pool::free`] does not drop when
+    /// tables begin to share.
     pub(super) fn will_relink(&self) {
         self.state.lock().relinks = true;
     }
@@ -182,15 +184,15 @@ impl Pool {
         self.state.lock().relinks
     }
 
-    /// Superblocks that tables can have: those that are free, or will be in a moment, or can be collected.
+    /// Number of superblocks that tables can get: free, being erased, or to be freed by collection.
     pub(super) fn free(&self) -> usize {
         let mut state = self.state.lock();
         let won = if self.can_collect(&mut state) { state.book.won() as usize } else { 0 };
         (state.erased() + won).saturating_sub(state.reserve())
     }
 
-    /// True if there is a superblock to begin with, or will be. Where blocks that failed have left none that is wide
-    /// enough, the widest is from now on.
+    /// True if collection has a superblock to begin with, or will. If failed blocks have left none that is wide enough,
+    /// the required width is lowered to the widest.
     fn can_collect(&self, state: &mut State) -> bool {
         let is_there = state.is_collecting || state.widths().any(|width| width >= state.width_min);
         if is_there || state.book.is_winning() {
@@ -217,7 +219,7 @@ impl Pool {
         self.state.lock().book.table(table).cloned()
     }
 
-    /// Every table there is any trace of.
+    /// All tables of which there is any trace.
     pub(super) fn tables(&self) -> Vec<u64> {
         let state = self.state.lock();
         let all: BTreeSet<u64> = state.book.tables().chain(state.remains.keys().copied()).collect();
@@ -249,7 +251,7 @@ impl Pool {
         self.set_erasing(&mut state, remains);
     }
 
-    /// What collection has copied, or could not, is in the book; the next superblock that is free is kept for it again.
+    /// Ends a collection by a last `change` of the book; from now on a superblock is kept for the next one again.
     pub(super) fn end_collection<T>(&self, change: impl FnOnce(&mut Book) -> T) -> T {
         self.with_state(|state| {
             state.is_collecting = false;
@@ -257,8 +259,8 @@ impl Pool {
         })
     }
 
-    /// What of a superblock is expected to be needed, at least, or it is not counted on: as much as of those that would
-    /// be collected to have as many free as there should be. Zero if there are.
+    /// The fraction of a superblock that has to be live for its units to be linked: that of the superblocks which would
+    /// be collected to have as many free as there should be. If there are enough, only [`Relinking::live_min`].
     pub(super) fn price(&self) -> f64 {
         let state = self.state.lock();
         let wanted = state.relinking.free_min * f64::from(self.flash.geometry().blocks_per_die);
@@ -269,7 +271,7 @@ impl Pool {
         price.max(state.relinking.live_min)
     }
 
-    /// True if tables may count on more of others: what is not live any more can be won, and there may be more runs.
+    /// True if tables may link more: collection can still run, and the limit of runs is not reached.
     fn has_room(&self, state: &State) -> bool {
         let most = state.relinking.runs_max.unwrap_or_else(|| {
             let geometry = self.flash.geometry();
@@ -279,8 +281,8 @@ impl Pool {
         state.erased() > 0 && state.book.runs() < most
     }
 
-    /// Where so many bytes are, for `table`, which is being written: it counts on what of it may stay, of superblocks
-    /// of which at least the part `least` is live.
+    /// Offers stored bytes to `table`, which is being written, and links those parts whose superblocks are live to at
+    /// least the fraction `least`. `None` if they are not found.
     pub(super) fn link(&self, table: u64, from: Stored, bytes: u64, least: f64) -> Option<Vec<Offered>> {
         let mut state = self.state.lock();
         let extents = state.book.find(from.table, from.offset, bytes)?;
@@ -294,7 +296,7 @@ impl Pool {
         Some(offered.collect())
     }
 
-    /// True if all of so many bytes may stay.
+    /// True if all of these bytes could be linked.
     pub(super) fn may_link(&self, from: Stored, bytes: u64, least: f64) -> bool {
         let state = self.state.lock();
         let Some(extents) = state.book.find(from.table, from.offset, bytes) else { return false };
@@ -302,12 +304,12 @@ impl Pool {
         extents.iter().all(|extent| state.book.may_link(extent, |s| is_room && s.live_share() >= least))
     }
 
-    /// What became of the table that a merge wrote last.
+    /// Totals of the table that a merge wrote last.
     pub(super) fn last_merge(&self) -> Emitted {
         self.state.lock().last_merge
     }
 
-    /// A merge wrote a table.
+    /// Records the totals of a table written by a merge.
     pub(super) fn merged(&self, emitted: Emitted) {
         self.state.lock().last_merge = emitted;
     }
@@ -318,13 +320,13 @@ impl Pool {
         state.widths().filter(|width| *width >= width_min).count() > state.reserve()
     }
 
-    /// All superblocks that nothing is on, or will be in a moment.
+    /// Number of superblocks that are free or being erased.
     pub(super) fn erased(&self) -> usize {
         self.state.lock().erased()
     }
 
-    /// Takes the least worn free superblock of `width` dies or more, erased, with those of its blocks that are good, to
-    /// be written. `None` if none is free.
+    /// Takes a free superblock of at least `width` dies and erases it, to be written on its good blocks. `None` if none
+    /// is free.
     pub(super) fn take(
         &self,
         submitter: &Submitter,
@@ -362,7 +364,7 @@ impl Pool {
         }
     }
 
-    /// Enters what was taken, unless erasing it has left too little of it.
+    /// Enters a taken superblock in the book, unless erasing has left too few good blocks.
     fn begin(&self, index: u32, supply: Supply, width: usize) -> Option<Arc<Home>> {
         let geometry = self.flash.geometry();
         let dies: Vec<u32> = good_dies(&*self.flash, index).collect();
@@ -382,11 +384,11 @@ impl Pool {
         Some(home)
     }
 
-    /// What the book needs no more, and these, are being erased from now on. Somebody has to call
+    /// Marks superblocks that the book released, and `remains`, as being erased. The caller must call
     /// [`Pool::erase_unneeded`].
     fn set_erasing(&self, state: &mut State, remains: Vec<u32>) {
         for index in state.book.take_unneeded().into_iter().chain(remains) {
-            // Nothing is to be done if too many of its blocks are bad.
+            // Useless if too many of its blocks are bad.
             let width = width(&*self.flash, index);
             if width >= state.width_least {
                 state.erasing.insert(index, width);
@@ -395,7 +397,7 @@ impl Pool {
         }
     }
 
-    /// Erases what nobody needs any more, and makes it free. With queues that happens later.
+    /// Erases superblocks that are no longer needed, which makes them free. With queues that happens later.
     pub(super) fn erase_unneeded(self: &Arc<Pool>, submitter: &Submitter) -> Result<()> {
         let indices = std::mem::take(&mut self.state.lock().to_erase);
         indices.into_iter().try_for_each(|index| self.erase(submitter, index))
@@ -420,11 +422,11 @@ impl Pool {
             pool.freed.notify_all();
             *noted.lock() = result.err();
         };
-        submitter.submit_then(IoClass::Background, self.erases(index), Box::new(then));
+        drop(submitter.submit_then(IoClass::Background, self.erases(index), Box::new(then)));
         failure.lock().take().map_or(Ok(()), Err)
     }
 
-    /// What is wrong with what is known of superblocks and tables, in words.
+    /// Inconsistencies in what is known about superblocks and tables, as messages.
     pub(super) fn problems(&self) -> Vec<String> {
         let state = self.state.lock();
         let (before, width_min) = (state.book.layouts(), state.width_min);
@@ -451,7 +453,7 @@ impl Pool {
         problems
     }
 
-    /// What is programmed of a superblock.
+    /// Erase operations for the programmed blocks of a superblock.
     fn erases(&self, index: u32) -> Vec<Op> {
         let geometry = self.flash.geometry();
         let blocks = (0..geometry.dies()).map(|die| geometry.block_on(die, index));
@@ -471,7 +473,7 @@ fn check(outcome: &Outcome) -> Result<()> {
     }
 }
 
-/// What is on the flash.
+/// Reads all superblocks and rebuilds the book.
 fn read_all(flash: &dyn Flash, width_min: usize) -> Result<Rebuilt> {
     let geometry = flash.geometry();
     let found =

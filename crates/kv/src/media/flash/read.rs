@@ -1,4 +1,4 @@
-//! Reading a table, wherever its extents are.
+//! Reads tables, wherever their extents are.
 
 use super::Inner;
 use super::layout::{Handle, Layout, Reading};
@@ -13,7 +13,7 @@ pub(super) struct FlashReader {
 }
 
 impl FlashReader {
-    /// Which parts of pages so many bytes are.
+    /// The pages to be read for a byte range.
     fn plan(&self, layout: &Layout, offset: u64, bytes: usize) -> Result<Plan> {
         let geometry = self.inner.flash.geometry();
         let found = layout.find(offset, bytes as u64);
@@ -45,9 +45,10 @@ impl TableReader for FlashReader {
     fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<Asked> {
         let reading: Reading = self.table.read();
         let plan = self.plan(&reading.0, offset, bytes)?;
-        // Whoever asked may wait long before it looks at the answer, and collection must not wait for that.
+        // Released when the read is answered: the caller may take long to fetch the result, and collection must not
+        // wait for that.
         let answered = Box::new(move |_: &_| drop(reading));
-        let pending = self.inner.submitter.submit_and(class, plan.ops(), answered);
+        let pending = self.inner.submitter.submit_then(class, plan.ops(), answered);
         let env = self.inner.env.clone();
         Ok(Asked::Coming(Box::new(move || {
             let mut out = vec![0; bytes];

@@ -1,4 +1,4 @@
-//! Writing a superblock from front to back, a batch of stripes at a time.
+//! Writes a superblock from front to back, a batch of stripes at a time.
 
 use super::Inner;
 use super::queue::{Op, Outcome, Pending, costs_a_page};
@@ -9,19 +9,19 @@ use vellum_base::{Cause, Error, FlashError, FlashOp, Kind, PageAddr, Result, Sou
 
 /// Attempts at writing one superblock, each on another.
 const ATTEMPTS_MAX: u32 = 8;
-/// Bytes that are written in one go (FlashKV, section 3.4), if a stripe is not more.
+/// Bytes of a batch (FlashKV, section 3.4), unless a stripe is larger.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// Where superblocks come from.
+/// Which free superblocks may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Supply {
-    /// Those that collection does not need; more are collected if there are none.
+    /// For tables: those that collection does not need; if there are none, collection is run.
     Tables,
-    /// All that are free.
+    /// For collection: all free ones.
     Collection,
 }
 
-/// A superblock that is being written; erased if that does not come to an end.
+/// A superblock that is being written. It is erased if dropped before it is done.
 struct Taken {
     inner: Arc<Inner>,
     home: Arc<Home>,
@@ -48,15 +48,16 @@ impl Drop for Taken {
 /// States: begun (no page programmed) → writing → finished, or given up when dropped before.
 ///
 /// Invariants
-/// 1. At most one batch is under way, and its bytes are kept until it is known to be programmed.
-/// 2. The first tags go with the first batch, the last tags with the last: they take no time of their own.
+/// 1. At most one batch is in flight, and its bytes are kept until they are known to be programmed.
+/// 2. The first tags are programmed with the first batch and the last tags with the last one, which takes no extra
+///    time.
 pub(super) struct Stripe {
     inner: Arc<Inner>,
     name: Name,
     intent: Intent,
     supply: Supply,
     taken: Taken,
-    /// Where it is written: what was taken, or what its pages are just being copied to.
+    /// The superblock being written: the one taken, or one that its pages are being copied to.
     home: Arc<Home>,
     batch_bytes: usize,
     /// Bytes that wait for a whole batch.
@@ -64,17 +65,17 @@ pub(super) struct Stripe {
     sent: Option<Sent>,
     /// Data pages programmed.
     pages: u64,
-    /// What this attempt booked, to be rebooked if it fails.
+    /// Ledger entries of this attempt, to be rebooked as failed if it fails.
     booked: Vec<(Cause, u64)>,
     attempts: u32,
 }
 
-/// A batch under way.
+/// A batch in flight.
 struct Sent {
     bytes: Arc<Vec<u8>>,
-    /// The last batch ends with these tags.
+    /// Contents of the last tags, if this is the last batch.
     end: Option<End>,
-    /// Pages of it that are tags.
+    /// Number of its pages that are tags.
     tags: u64,
     pending: Pending,
 }
@@ -108,7 +109,7 @@ impl Stripe {
         })
     }
 
-    /// Bytes that there is room for in all.
+    /// Capacity in bytes.
     pub(super) fn capacity(&self) -> u64 {
         self.home.capacity(self.inner.flash.geometry())
     }
@@ -127,7 +128,7 @@ impl Stripe {
         Ok(())
     }
 
-    /// Ends it with a list, if that has any bytes, and makes it safe. Somebody has to take it over from here.
+    /// Ends the superblock, with two copies of `list` unless empty, and makes it durable. The caller takes it over.
     pub(super) fn finish(mut self, list: &[u8]) -> Result<Arc<Home>> {
         self.settle()?;
         let bytes = self.bytes();
@@ -152,7 +153,7 @@ impl Stripe {
         Ok(self.home.clone())
     }
 
-    /// Bytes that were appended.
+    /// Bytes appended so far.
     fn bytes(&self) -> u64 {
         let sent = self.sent.as_ref().map_or(0, |sent| sent.bytes.len());
         self.pages * self.page_bytes() as u64 + (sent + self.waiting.len()) as u64
@@ -184,7 +185,7 @@ impl Stripe {
         self.tags(ends, TagState::Whole, end)
     }
 
-    /// Hands pages to the flash; with half the parallelism those of one half of the channels follow those of the other.
+    /// Submits pages; with [`Parallelism::Half`], those of the second half of the channels after those of the first.
     fn submit(&self, ops: Vec<Op>) -> Pending {
         let submitter = &self.inner.submitter;
         if self.intent.parallelism == Parallelism::Full {
@@ -200,23 +201,23 @@ impl Stripe {
         submitter.submit_in_turn(self.intent.class, first, second)
     }
 
-    /// Waits for programs, of which so many are tags, and books them.
+    /// Waits for programs, `tags` of which are tags, and books them.
     fn outcome(&mut self, pending: Pending, tags: u64) -> Result<(), FlashError> {
         let outcome = pending.wait(&*self.inner.env);
         let page_bytes = self.page_bytes() as u64;
-        // If some failed, all of them will be booked as such: which were tags matters no more.
+        // If some failed, all of them will be rebooked as failed, so it does not matter which were tags.
         let tags = tags.min(outcome.programmed);
         let causes = [(Cause::StoreMetadata, tags), (self.intent.cause, outcome.programmed - tags)];
         for (cause, pages) in causes {
-            self.inner.booked(cause, pages * page_bytes);
+            self.inner.ledger.programmed(cause, pages * page_bytes);
             self.booked.push((cause, pages * page_bytes));
         }
-        self.inner.booked(Cause::Failed, outcome.failed * page_bytes);
+        self.inner.ledger.programmed(Cause::Failed, outcome.failed * page_bytes);
         outcome.error.map_or(Ok(()), Err)
     }
 
-    /// Begins to program `bytes`, whole pages, as the next data pages, with the tags that go with them. Returns how
-    /// many those are, too.
+    /// Begins to program `bytes`, whole pages, as the next data pages, and tags as due. Also returns the number of
+    /// tags.
     fn send(&self, bytes: &Arc<Vec<u8>>, end: Option<End>) -> (Pending, u64) {
         let page_bytes = self.page_bytes();
         let count = bytes.len() / page_bytes;
@@ -234,7 +235,7 @@ impl Stripe {
         (self.submit(ops), tags)
     }
 
-    /// Waits for the batch under way.
+    /// Waits for the batch in flight; if a program failed, goes on on another superblock.
     fn settle(&mut self) -> Result<()> {
         let Some(Sent { bytes, end, tags, pending }) = self.sent.take() else { return Ok(()) };
         let mut result = self.outcome(pending, tags);
@@ -250,7 +251,7 @@ impl Stripe {
         Ok(())
     }
 
-    /// Sends the first `len` bytes that wait, when the batch before is done with.
+    /// Sends the first `len` waiting bytes once the batch in flight is done.
     fn write(&mut self, len: usize, end: Option<End>) -> Result<()> {
         self.settle()?;
         let rest = self.waiting.split_off(len);
@@ -260,7 +261,7 @@ impl Stripe {
         Ok(())
     }
 
-    /// Copies the data pages programmed so far to another superblock, and gives this one up.
+    /// Copies the data pages programmed so far to another superblock, and releases this one.
     fn move_on(&mut self) -> Result<()> {
         loop {
             self.attempts += 1;
@@ -270,7 +271,7 @@ impl Stripe {
                     format!("programs of {:?} fail again and again", self.name),
                 ));
             }
-            // With as much room as this one: what is written was cut to fit.
+            // At least as wide as this one, as the table was cut to fit.
             let next = Taken::new(&self.inner, self.intent, self.supply, self.home.blocks.len())?;
             for (cause, bytes) in self.booked.drain(..) {
                 self.inner.ledger.rebook(cause, Cause::Failed, bytes);
@@ -287,7 +288,7 @@ impl Stripe {
         }
     }
 
-    /// By copy-back, past the queues: this happens once in the life of an erase block.
+    /// Copies by copy-back, bypassing the queues: this happens at most once in the life of an erase block.
     fn copy_from(&mut self, old: &Home) -> Result<(), FlashError> {
         if self.pages == 0 {
             return Ok(());
@@ -315,7 +316,7 @@ impl Stripe {
 
 impl Drop for Stripe {
     fn drop(&mut self) {
-        // Nothing may be under way to what is erased.
+        // No program may be in flight when the superblock is erased.
         if let Some(sent) = self.sent.take() {
             let _ = self.outcome(sent.pending, sent.tags);
         }

@@ -1,51 +1,50 @@
-//! What was written to a superblock: which erase blocks take part, where its bytes are, and the pages that say what it
-//! is.
+//! Layout of a superblock: which erase blocks take part, where its bytes are, and the tag pages that identify it.
 //!
 //! Byte *b* of a superblock is in data page *b* / page size. Data page *d* is on the *d* mod width-th erase block that
-//! takes part, in page 1 + *d* / width of it. The first page of each erase block, and the last that was programmed,
-//! is a tag page. Behind the units there may be a list, twice ([`super::list`]): of the units of the table, or of those
-//! that collection put there.
+//! takes part, in page 1 + *d* / width of it. The first page of each erase block, and the last that was programmed, is
+//! a tag page. After the units there may be two copies of a list ([`super::list`]): of the units of the table, or of
+//! those that collection moved there.
 
 use super::list::{LIST, List, Run};
 use super::superblock_units;
 use crate::bytes::u32_at;
 use vellum_base::{BlockAddr, BlockState, Error, Flash, Geometry, IoClass, Kind, PageAddr, Result};
 
-/// What extents and lists count in: a leaf may be little more than the record in it, and is shared alone.
+/// Granularity of extents and lists. It is small, as a leaf that is shared alone may be little more than one record.
 pub(crate) const UNIT_BYTES: u64 = 64;
 
-/// Bytes of a tag, without the bitmap of dies.
+/// Bytes of a tag before the bitmap of dies.
 const TAG_BYTES: usize = 40;
-/// Most dies of a device: their bitmap fits a page.
+/// Most dies of a device, so that their bitmap fits a page.
 pub(crate) const DIES_MAX: u32 = 16_384;
-/// Of a superblock that is a table and nothing else, and of all others.
+/// Format versions of tags: of a superblock that is a table by itself, and of all others.
 const VERSIONS: [u32; 2] = [1, 2];
 
-/// What was written to a superblock.
+/// What a superblock was written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Name {
     /// The table of this number.
     Table(u64),
-    /// What collection moved, the so many-th time.
+    /// The collection of this number.
     Collected(u64),
 }
 
-/// Whether it was begun or is whole.
+/// Whether a superblock was begun, or is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TagState {
     Begun = 1,
     Whole = 2,
 }
 
-/// What a tag page says.
+/// Contents of a tag page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub state: TagState,
     pub name: Name,
-    /// If whole: bytes before the list. A table without one is these.
+    /// If whole: bytes before the list, or all bytes if there is none.
     pub bytes: u64,
     pub list_bytes: u32,
-    /// Dies that take part, in order.
+    /// Dies that take part, ascending.
     pub dies: Vec<u32>,
 }
 
@@ -72,7 +71,7 @@ impl Tag {
         out
     }
 
-    /// What a page says, if it is a tag; an error if that is of a version that is not known.
+    /// Decodes a page, if it is a tag; an error if its version is not known.
     fn decode(bytes: &[u8], dies: u32) -> Result<Option<Tag>> {
         if &bytes[..4] != b"VKSB" || u32_at(bytes, 4) != vellum_codes::crc32c(&bytes[8..]) {
             return Ok(None);
@@ -113,7 +112,7 @@ impl Tag {
         let dies = flash.geometry().dies();
         let mut bytes = vec![0; TAG_BYTES + dies.div_ceil(8) as usize];
         let mut read = || flash.read(IoClass::Metadata, page, 0, &mut bytes, &mut []);
-        // What a device fails once is not lost: a superblock without tags is erased.
+        // Retry once after a read error: a superblock without tags would be erased.
         match read().or_else(|_| read()) {
             Ok(_) => Tag::decode(&bytes, dies),
             Err(_) => Ok(None),
@@ -125,7 +124,7 @@ impl Tag {
         (self.bytes / UNIT_BYTES) as u32
     }
 
-    /// Where what follows the units ends.
+    /// End of the last list, or of the units.
     pub(crate) fn end(&self, geometry: &Geometry) -> u64 {
         let end = self.bytes + u64::from(self.list_bytes);
         match self.list_bytes {
@@ -134,7 +133,7 @@ impl Tag {
         }
     }
 
-    /// True if what it says fits its superblock.
+    /// True if its numbers are possible for its superblock.
     fn fits(&self, home: &Home, geometry: &Geometry) -> bool {
         let capacity = home.capacity(geometry);
         !self.dies.is_empty()
@@ -143,7 +142,7 @@ impl Tag {
             && self.end(geometry) <= capacity
     }
 
-    /// Where its lists are, each as good as the other.
+    /// Offsets of the two copies of the list.
     fn lists_at(&self, geometry: &Geometry) -> Vec<u64> {
         match self.list_bytes {
             0 => Vec::new(),
@@ -152,13 +151,13 @@ impl Tag {
     }
 }
 
-/// Where the second of two lists begins, if the first ends there: so far behind it that wherever collection moves them
-/// no page has of both.
+/// Offset of the second copy of a list whose first ends at `end`: far enough for them not to share a page, even after
+/// collection moved them.
 pub(crate) fn second_at(end: u64, geometry: &Geometry) -> u64 {
     (end + u64::from(geometry.page_bytes)).next_multiple_of(UNIT_BYTES)
 }
 
-/// A table's erase blocks.
+/// The erase blocks of a superblock that take part.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     /// Number of the superblock.
@@ -170,12 +169,12 @@ impl Home {
     pub(crate) fn new(geometry: &Geometry, index: u32, dies: &[u32]) -> Home {
         Home { index, blocks: dies.iter().map(|die| geometry.block_on(*die, index)).collect() }
     }
-    /// Bytes that a table can have here.
+    /// Bytes that fit on these blocks.
     pub(crate) fn capacity(&self, geometry: &Geometry) -> u64 {
         let pages = geometry.pages_per_block.saturating_sub(2) as u64;
         self.blocks.len() as u64 * pages * geometry.page_bytes as u64
     }
-    /// The pages with so many bytes at `offset`, each with where in it they begin, and how many they are.
+    /// The pages of a byte range, each with the offset in the page and the number of bytes.
     pub(crate) fn pages(
         &self,
         geometry: &Geometry,
@@ -188,26 +187,26 @@ impl Home {
             (self.page(page), (from - page * page_bytes) as usize, (to - from) as usize)
         })
     }
-    /// Where data page `page` is.
+    /// Address of data page `page`.
     pub(crate) fn page(&self, page: u64) -> PageAddr {
         let width = self.blocks.len() as u64;
         self.blocks[(page % width) as usize].page(1 + (page / width) as u32)
     }
-    /// Pages of the `at`-th erase block once `pages` data pages of the table are programmed, the first tag included.
+    /// Pages programmed in the `at`-th erase block, including its first tag, once `pages` data pages are programmed.
     pub(crate) fn pages_in(&self, at: usize, pages: u64) -> u32 {
         let width = self.blocks.len() as u64;
         1 + ((pages + width - 1 - at as u64) / width) as u32
     }
 }
 
-/// How sure it is that all of a superblock was written.
+/// How certain it is that a superblock was written completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trust {
-    /// It was begun, and no page says that it is whole. If tables count on it, it was.
+    /// It was begun, and no tag says that it is complete. If a manifest relies on it, it is.
     Begun,
-    /// As many pages are programmed as the tags say that can be read; some cannot.
+    /// Some tags cannot be read; those that can agree with the pages programmed.
     Doubtful,
-    /// All its tags say so.
+    /// All its tags say that it is complete.
     Certain,
 }
 
@@ -215,9 +214,9 @@ pub(crate) enum Trust {
 pub(crate) enum Found {
     /// Erased, or never used.
     Empty,
-    /// Something that a tag tells of.
+    /// Something that a tag describes.
     Written(Written),
-    /// Something else: of this table, if a tag names one.
+    /// Something else, of this table if a tag names one.
     Remains(Option<u64>),
 }
 

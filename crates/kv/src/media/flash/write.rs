@@ -1,11 +1,10 @@
-//! Writing a table: its own units to a superblock, and those that are stored already where they are
-//! (docs/decisions/0025).
+//! Writes a table: new units to its own superblock; units that are stored already are linked (docs/decisions/0025).
 //!
 //! Invariants
-//! 1. What of other superblocks a table counts on it counts on from the moment it is taken over. Collection may move
-//!    it, and says so to the book; what it is does not change.
-//! 2. A table's own units and its list fit its superblock: what it takes over brings at least as many bytes as it takes
-//!    from them for the list.
+//! 1. A table uses linked units from the moment they are appended. Collection may move them and updates the book; their
+//!    names do not change.
+//! 2. A table's own units and its lists fit its superblock: linked units add at least as many bytes to the table as
+//!    they take for the lists.
 
 use super::book::Book;
 use super::list::{List, Run};
@@ -17,7 +16,7 @@ use crate::media::{Intent, Stored, TableWriter};
 use std::sync::Arc;
 use vellum_base::{Avoided, Cause, Result};
 
-/// Of a table one in so many bytes, at most, tells of tables that are gone.
+/// At most one in so many bytes of a table lists erased tables.
 const GONE_PART: u64 = 64;
 
 pub(super) struct FlashWriter {
@@ -26,14 +25,14 @@ pub(super) struct FlashWriter {
     cause: Cause,
     stripe: Option<Stripe>,
     list: List,
-    /// Others may be counted on.
+    /// Units of others may be linked.
     relinks: bool,
-    /// [`Pool::price`] when it was begun, and what the table before it was made of.
+    /// [`Pool::price`] when the table was begun, and the totals of the table written before it.
     price: f64,
     before: Emitted,
     own_units: u32,
     relinked: u64,
-    /// Bytes of all that need not have been written anew.
+    /// Bytes offered as unchanged, linked or not.
     unchanged: u64,
 }
 
@@ -42,7 +41,7 @@ impl FlashWriter {
         let stripe = Stripe::begin(inner.clone(), Name::Table(table), intent, Supply::Tables)?;
         let pool = &inner.pool;
         let list = List::of_table(table, told_gone(pool.with_book(Book::lingering), stripe.capacity()));
-        // What comes out of memory is stored nowhere yet.
+        // A flush has nothing to link: its entries are stored nowhere yet.
         let relinks = intent.cause != Cause::Flush && pool.relinks() && pool.may_share(stripe.capacity());
         let (price, before) = (pool.price(), pool.last_merge());
         Ok(FlashWriter {
@@ -64,16 +63,16 @@ impl FlashWriter {
         self.stripe.as_mut().expect("until it is finished")
     }
 
-    /// A table that is its superblock and nothing else has none, unless there are tables to be told of that are gone.
+    /// True if the table needs a list: it has links, or there are erased tables to be recorded.
     fn needs_list(&self) -> bool {
         self.relinked > 0 || !self.list.gone().is_empty()
     }
 
-    /// Bytes of the superblock that the list may need.
+    /// Bytes of the superblock reserved for both copies of the list.
     fn list_bytes(&self) -> u64 {
-        // Room for it is kept from the start: what was promised is not taken back with the first that it is needed for.
+        // Reserved from the start, so that the capacity does not shrink with the first link.
         match self.relinks || self.needs_list() {
-            // It is written twice, and the second time where a unit begins.
+            // The second copy begins at a unit.
             true => {
                 let page_bytes = u64::from(self.inner.flash.geometry().page_bytes);
                 let lists = 2 * self.list.bytes_of_table() + page_bytes;
@@ -88,23 +87,23 @@ impl FlashWriter {
         Emitted { bytes, unchanged: self.unchanged }
     }
 
-    /// The part of a superblock that has to be live, for so many bytes of it to stay. Of what is live before the merge
-    /// about as much will be as of all that it is made of need not change.
+    /// The fraction of a superblock that has to be live for `next` bytes of it to be linked. Of its live units, the
+    /// merge is expected to leave as large a share live as is unchanged in the merge's output.
     fn least_live(&self, next: u64) -> f64 {
         let now = self.emitted();
         let unchanged = (self.before.unchanged + now.unchanged).max(1) as f64;
         self.price * ((self.before.bytes + now.bytes + next) as f64 / unchanged).max(1.0)
     }
 
-    /// True if the table may have so many bytes more of others.
+    /// True if the table may link `bytes` more.
     fn has_room_for(&self, bytes: u64) -> bool {
         let own = self.stripe.as_ref().map_or(0, Stripe::capacity);
         self.relinks && self.relinked + bytes <= (SUPERBLOCKS_MAX - 1) * own
     }
 }
 
-/// Of the tables that are gone those that a table in a superblock of so many bytes tells of: the newest, as far as that
-/// takes little of it. What an opening finds of the others it finds erased, as long as it has a manifest.
+/// The erased tables to be recorded in a superblock of `capacity` bytes: the newest ones, within a small part of it.
+/// Older ones matter only if the manifest is lost, as it does not name them.
 fn told_gone(mut gone: Vec<u64>, capacity: u64) -> Vec<u64> {
     let most = (capacity / GONE_PART / size_of::<u64>() as u64) as usize;
     gone.split_off(gone.len().saturating_sub(most))
@@ -157,7 +156,7 @@ impl TableWriter for FlashWriter {
     fn would_share(&mut self, bytes: u64, from: Stored) -> bool {
         let shares =
             self.has_room_for(bytes) && self.inner.pool.may_link(from, bytes, self.least_live(bytes));
-        // Else it is told of when it is appended.
+        // If shared, it is counted by `append_stored`.
         self.unchanged += if shares { 0 } else { bytes };
         shares
     }
@@ -183,7 +182,7 @@ impl Drop for FlashWriter {
         if self.relinks {
             self.inner.pool.merged(self.emitted());
         }
-        // What cannot be erased now is when the store is opened again.
+        // What cannot be erased now is erased when the store is opened again.
         let _ = self.inner.with_book(|book| book.let_go(self.table));
     }
 }

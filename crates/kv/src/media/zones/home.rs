@@ -1,28 +1,28 @@
-//! The file ZONES in a store's directory: where its tables are, and that they are this directory's. See
-//! docs/formats/kv-zones.md.
+//! The file ZONES in a store's directory: it names the device that holds the tables, and the directory they belong to.
+//! See docs/formats/kv-zones.md.
 
 use crate::media::{Directory, ZONES};
 use vellum_base::{Error, Kind, Result};
 
-/// What the last line begins with, if the file system numbers its directories.
+/// Start of the last line, which is there if the file system has stable directory numbers.
 const DIRECTORY: &str = "directory ";
 
-/// Where a store's tables are.
+/// The device that holds the tables of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneHome {
     /// Path of the device.
     pub device: String,
-    /// Bytes of its zones.
+    /// Size of its zones in bytes.
     pub zone_bytes: u64,
 }
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Note {
     pub home: ZoneHome,
-    /// Of the store.
+    /// Identifies the store; the label on the device has the same.
     pub id: [u8; 16],
-    /// [`Directory::number`] of that which the tables belong to.
+    /// [`Directory::number`] of the directory that the tables belong to.
     directory: Option<u64>,
 }
 
@@ -31,25 +31,25 @@ impl Note {
         Note { home: ZoneHome { device: device.to_string(), zone_bytes }, id, directory: None }
     }
 
-    /// That of a directory; none if the tables are there, too.
+    /// The note of a directory; `None` if it holds the tables itself.
     pub(super) fn of(directory: &Directory) -> Result<Option<Note>> {
         let Some(bytes) = directory.note(ZONES)? else { return Ok(None) };
         Note::decode(&bytes).map(Some).ok_or_else(|| Error::corrupt("the file ZONES is damaged"))
     }
 
-    /// That of a directory, which has one.
+    /// The note of a directory; an error if it has none.
     pub(super) fn needed(directory: &Directory) -> Result<Note> {
         Note::of(directory)?
             .ok_or_else(|| Error::invalid("the store in this directory has its tables there, too"))
     }
 
-    /// Makes it that of a directory, as a whole or not at all.
+    /// Replaces the note of a directory, atomically.
     pub(super) fn set(self, directory: &Directory) -> Result<()> {
         directory.set_note(ZONES, Note { directory: directory.number(), ..self }.encode().as_bytes())
     }
 
-    /// An error if the tables are another directory's, of which this one is a copy: what it does not know of it would
-    /// take for left over.
+    /// An error if the tables belong to another directory, of which this one is a copy: tables written since would look
+    /// like leftovers here, and be erased.
     pub(super) fn check_directory(&self, directory: &Directory) -> Result<()> {
         match (self.directory, directory.number()) {
             (Some(owner), Some(number)) if owner != number => {

@@ -1,13 +1,13 @@
 //! A store on a raw or zoned device: a table is a zone; log, manifest and CURRENT are in a directory beside it.
 //!
 //! Invariants
-//! 1. A zone, but for the label's, is exactly one of: free (to be reset before its next table, if it is not blank),
-//!    home of a table, finished or not, nameless (neither head nor end says what it holds: it may be home of any table;
-//!    or it could not be reset), out of use (the device takes no more writes to it).
-//! 2. Nothing is written to a device before its label was compared with what the directory says.
-//! 3. What two tables share is the device's matter: either zone may be reset.
-//! 4. As many zones are written in part as the device allows, those included that an earlier life left so: where one
-//!    more is needed, one of these is finished, which changes nothing that it holds.
+//! 1. Each zone other than the label's is in exactly one of these states: free (reset before its next table, unless
+//!    blank); home of a table, finished or not; nameless (neither its head nor its end says which table it holds, or it
+//!    could not be reset); out of use (the device refuses writes to it).
+//! 2. Nothing is written to a device before its label was compared with the note in the directory.
+//! 3. If two tables share bytes, the device keeps count: either zone may be reset.
+//! 4. No more zones are partly written (open) than the device allows, including those left open before this opening.
+//!    When another one is needed, one of the latter is finished, which does not change its contents.
 //! 5. A zone is reset only by [`Media::erase_table`], when its writer is dropped, or when a new table takes it, or
 //!    could not begin in it.
 
@@ -33,7 +33,7 @@ use writer::ZoneWriter;
 
 /// Zone that the label is in.
 const LABEL_ZONE: u32 = 0;
-/// Where in it: twice, for a store without any is lost. Programs of before wrote the first.
+/// Offsets of its two copies, as a store without a label is lost. Earlier versions wrote only the first.
 const LABELS_AT: [u64; 2] = [0, UNIT_BYTES as u64];
 /// Fewest zones: the label, a table on each of three levels, and what a merge of them writes.
 const ZONES_MIN: u32 = 8;
@@ -76,19 +76,19 @@ struct Inner {
 #[derive(Default)]
 struct Homes {
     tables: BTreeMap<u64, u32>,
-    /// Those that hold something, and neither head nor end says what, or that could not be reset. A table that
-    /// counts and is in one is missed by its number before they go.
+    /// Zones that hold something unidentified, or that could not be reset. If a table that the manifest names is in
+    /// one, opening it by number fails before these zones are reset.
     nameless: Vec<u32>,
-    /// Longest free first, so that all wear alike.
+    /// Those that have been free longest come first, to even out wear.
     free: VecDeque<u32>,
-    /// Tables that are being written: each has a zone open.
+    /// Number of tables being written, each in an open zone.
     written: u32,
-    /// Zones that an earlier life wrote in part.
+    /// Partly written zones that nobody writes to any more.
     left_open: Vec<u32>,
 }
 
 impl Homes {
-    /// Nobody writes to the zone any more: to the device it is as open as before.
+    /// Notes that nobody writes to the zone any more; if it is partly written, the device still counts it as open.
     fn note_open(&mut self, zone: u32, zones: &dyn Zones) {
         if (1..zones.shape().zone_bytes).contains(&zones.report(zone).written) {
             self.left_open.push(zone);
@@ -97,8 +97,9 @@ impl Homes {
 }
 
 impl ZoneMedia {
-    /// Makes `zones` the tables' home of a new store in `directory`, which notes `device`, the path to open it by.
-    /// `id` is drawn at random. A device that holds anything is refused, unless `force`d; what it held is gone then.
+    /// Prepares `zones` for the tables of a new store in `directory`, which records `device`, the path by which to open
+    /// them. `id` must be random. A device that is not blank is refused unless `force` is set; its contents are
+    /// destroyed then.
     pub fn format(
         directory: &Directory,
         zones: &dyn Zones,
@@ -139,27 +140,28 @@ impl ZoneMedia {
         Note::new(device, id, shape.zone_bytes).set(directory)
     }
 
-    /// Notes that the tables of the store in `directory` are on `zones` now, which `device` opens, and that they are
-    /// this directory's: both were copied, the device has another path, or the directory came back from a backup. If it
-    /// is a copy of a directory that is still used, that one's store is lost.
+    /// Records that the tables of the store in `directory` are now on `zones`, found at path `device`, and belong to
+    /// this directory. For use after both were copied, the device got another path, or the directory was restored from
+    /// a backup. If the original of a copied directory is still in use with the same device, its store is lost.
     pub fn move_to(directory: &Directory, zones: &dyn Zones, device: &str) -> Result<()> {
         let Note { id, home, .. } = Note::needed(directory)?;
         label_of(zones, id, device)?;
         Note::new(device, id, home.zone_bytes).set(directory)
     }
 
-    /// Where the tables of the store in `directory` are; none if they are in the directory itself.
+    /// The device with the tables of the store in `directory`; `None` if they are in the directory itself.
     pub fn home_of(directory: &Directory) -> Result<Option<ZoneHome>> {
         Ok(Note::of(directory)?.map(|note| note.home))
     }
 
-    /// Opens what [`ZoneMedia::format`] made. A copy of its directory is refused ([`ZoneMedia::move_to`]).
+    /// Opens what [`ZoneMedia::format`] prepared. An error if `directory` is a copy of the one it prepared; see
+    /// [`ZoneMedia::move_to`].
     pub fn open(directory: Arc<Directory>, zones: Arc<dyn Zones>) -> Result<Arc<ZoneMedia>> {
         let note = Note::needed(&directory)?;
         note.check_directory(&directory)?;
         let id = note.id;
         let label = label_of(&*zones, id, &note.home.device)?;
-        // What was reset at the end of the last life must not come back beside what is written in this one.
+        // Zones that were reset just before the store was last closed must not reappear beside what is written now.
         zones.sync()?;
         let homes = Mutex::new(find_tables(&*zones, label)?);
         let inner = Arc::new(Inner { directory, zones, id, homes });

@@ -1,16 +1,16 @@
-//! What lies on a superblock, by origin.
+//! The runs of units that lie on a superblock.
 
 use crate::media::flash::list::{Run, push_run};
 
 /// See the module.
 #[derive(Default)]
 pub(in crate::media::flash) struct Contents {
-    /// The table that it was written for, if not for collection.
+    /// The table that it was written for; `None` if by collection.
     pub own: Option<u64>,
-    /// Tables that an opening finds because of it.
+    /// Tables that an opening finds by it: its own, and those whose lists were moved here.
     pub tables: Vec<u64>,
     runs: Vec<Run>,
-    /// The unit behind each run.
+    /// By run, the unit after it.
     ends: Vec<u32>,
 }
 
@@ -26,13 +26,13 @@ impl Contents {
         Contents { own, tables: own.into_iter().chain(listed).collect(), runs, ends }
     }
 
-    /// Where another run begins than the first.
+    /// The units at which runs other than the first begin.
     pub(super) fn seams(&self) -> Vec<u32> {
         let last = self.ends.len().saturating_sub(1);
         self.ends[..last].to_vec()
     }
 
-    /// What so many units are.
+    /// The runs that a range of units consists of.
     pub(super) fn part(&self, start: u32, units: u32) -> Vec<Run> {
         let first = self.ends.partition_point(|end| *end <= start);
         let mut part = Vec::new();

@@ -1,4 +1,4 @@
-//! What collection moves next, and what that changes.
+//! What collection moves next, and the changes to the book once it is done.
 
 use super::{Book, Contents, Hand};
 use crate::media::flash::layout::{Extent, Layout, push};
@@ -7,17 +7,18 @@ use crate::media::flash::superblock::Home;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is moved to one superblock: of which, and what.
+/// What is moved to one superblock.
 pub(in crate::media::flash) struct Group {
-    /// In order of how little is live on them.
+    /// Superblocks that it is moved from, lightest first.
     pub victims: Vec<u32>,
-    /// In the order in which they will lie there.
+    /// Extents to be moved, in their new order.
     pub moved: Vec<Extent>,
     pub list: List,
 }
 
 impl Book {
-    /// Takes in hand what is to be moved next to a superblock on which so many units and bytes of a list fit.
+    /// Chooses what to move next, and takes its superblocks in hand. `fits` says whether units and bytes of the list
+    /// fit the new superblock.
     pub(in crate::media::flash) fn next_group(&mut self, fits: impl Fn(u64, u64) -> bool) -> Option<Group> {
         let mut group = Group { victims: Vec::new(), moved: Vec::new(), list: List::default() };
         let mut units = 0;
@@ -48,8 +49,8 @@ impl Book {
         Some(group)
     }
 
-    /// What was moved is safe on its new superblock. Returns layouts that count no more; until nobody reads by these
-    /// the superblocks stay in hand.
+    /// Switches tables to the moved units, which are durable on `home`. Returns the replaced layouts; until nobody
+    /// reads by them, the old superblocks must stay in hand.
     pub(in crate::media::flash) fn put_in_force(
         &mut self,
         home: &Arc<Home>,
@@ -84,7 +85,7 @@ impl Book {
         old
     }
 
-    /// Counts what of a table moved from some superblocks to another.
+    /// Moves the counts of a table from its extents `before` to those `after`.
     fn recount(&mut self, table: u64, from: &[u32], to: u32, (before, after): (Vec<Extent>, Vec<Extent>)) {
         let concerns = |extent: &&Extent| extent.index() == to || from.contains(&extent.index());
         for extent in after.iter().filter(concerns) {
@@ -96,7 +97,7 @@ impl Book {
     }
 }
 
-/// The most of so many units for which `fits` holds, if it holds for fewer whenever it does for more.
+/// The largest number up to `units` for which `fits` holds; `fits` must be monotonic.
 fn most(units: u32, fits: impl Fn(u32) -> bool) -> u32 {
     if fits(units) {
         return units;
@@ -109,10 +110,10 @@ fn most(units: u32, fits: impl Fn(u32) -> bool) -> u32 {
     some
 }
 
-/// Where units went that were moved.
+/// Where moved units went.
 struct Moves<'a> {
     home: &'a Arc<Home>,
-    /// By superblock and first unit: how many, and where to.
+    /// By superblock and first unit: count, and first unit at the new place.
     runs: BTreeMap<(u32, u32), (u32, u32)>,
 }
 
@@ -126,7 +127,7 @@ impl<'a> Moves<'a> {
         Moves { home, runs: runs.collect() }
     }
 
-    /// Appends where an extent is now.
+    /// Appends the extents that an extent is now.
     fn split(&self, extent: &Extent, out: &mut Vec<Extent>) {
         let (mut at, end) = (extent.start, extent.start + extent.units);
         while at < end {

@@ -1,23 +1,23 @@
-//! The requests that wait for a channel, and which of them is next (FlashKV, section 3.5).
+//! The requests that wait for a channel, and the choice of the next one (FlashKV, section 3.5).
 //!
-//! Invariant: of two programs of one erase block the earlier goes first: they come with one class, so they have one
-//! rank, and the earlier has the earlier deadline.
+//! Invariant: two programs of one erase block are served in the order in which they came: they have the same class,
+//! hence the same rank, and the earlier one has the earlier deadline.
 
 use vellum_base::{IoClass, Nanos};
 
-/// In which order a channel serves what waits for it.
+/// The order in which a channel serves waiting requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
     /// In the order of arrival.
     Noop,
-    /// By rank. First what clients, logs and the compaction of level 0 ask for, then other compactions; in each, reads
-    /// before programs. Erases come last; first of all while less than a fifth of the superblocks are free. What has
-    /// waited for too long goes before everything.
+    /// By priority: requests of clients, logs and the compaction of level 0 before those of other compactions; within
+    /// each group reads before programs. Erases come last, but first while less than a fifth of the superblocks are
+    /// free. A request past its deadline goes before all others.
     #[default]
     Priority,
 }
 
-/// What a request asks for.
+/// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Read,
@@ -25,7 +25,7 @@ pub(super) enum Kind {
     Erase,
 }
 
-/// How long a request may be passed by others: of clients, and in the background.
+/// How long a request may be overtaken by others: foreground, background.
 const PATIENCE_READ: [Nanos; 2] = [Nanos::from_ms(20), Nanos::from_ms(100)];
 const PATIENCE_PROGRAM: [Nanos; 2] = [Nanos::from_ms(50), Nanos::from_ms(250)];
 const PATIENCE_ERASE: Nanos = Nanos::from_ms(1000);

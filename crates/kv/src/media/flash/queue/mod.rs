@@ -1,12 +1,12 @@
-//! Requests on their way to flash: straight to the device, or through a queue for each channel (FlashKV, section 3.5).
+//! Submits requests to flash, directly or through a queue per channel (FlashKV, section 3.5).
 //!
-//! A channel with a queue has a task, which takes the most urgent request, submits it, and waits until the flash is
-//! about to be finished with it. Modelled flash says when that will be; real media block in `submit`, each channel's in
-//! its own task. What a request came to is known as soon as it was submitted; who asked waits for the time.
+//! The task of a channel takes the most urgent request, submits it, and waits until the flash has nearly finished it.
+//! Modelled flash says when that will be; real media block in `submit`, each channel in its own task. The outcome of a
+//! request is known once it was submitted; the caller sleeps until its time of completion.
 //!
-//! 1. A channel serves one request at a time, but for [`OVERLAP`].
-//! 2. After a failure no program of its batch is begun.
-//! 3. Every request is answered, if only with the error of the power that is off.
+//! 1. A channel serves one request at a time, apart from [`OVERLAP`].
+//! 2. After a failure no further program of the same batch is begun.
+//! 3. Every request is answered, if only with [`FlashError::PowerLost`].
 
 mod line;
 
@@ -19,7 +19,7 @@ use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{BlockAddr, Env, Flash, FlashError, FlashOp, IoClass, Nanos, PageAddr, Source, Task};
 
-/// So long before a page is finished with, the next may be handed over: its transfer goes on beside.
+/// The next request is submitted this long before the current one completes, as its transfer may overlap.
 const OVERLAP: Nanos = Nanos::from_us(90);
 
 /// One operation, with its bytes.
@@ -30,7 +30,7 @@ pub(super) enum Op {
         offset: usize,
         bytes: usize,
     },
-    /// A page from this part of the bytes, filled up.
+    /// Programs a page with this part of `data`, padded.
     Program {
         page: PageAddr,
         data: Arc<Vec<u8>>,
@@ -41,27 +41,27 @@ pub(super) enum Op {
     },
 }
 
-/// What a few operations came to.
+/// The outcome of a batch of operations.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// When the last is finished.
+    /// When the last one completes.
     pub at: Nanos,
-    /// What was read, operation by operation.
+    /// Bytes read, by operation.
     pub read: Vec<Vec<u8>>,
     /// Pages programmed, and pages whose program failed.
     pub programmed: u64,
     pub failed: u64,
-    /// The first failure that is not an erase's. Without a queue nothing after it was begun.
+    /// The first failure other than of an erase. Without queues nothing after it was begun.
     pub error: Option<FlashError>,
 }
 
-/// Operations under way.
+/// Operations in progress.
 pub(super) enum Pending {
     Known(Outcome),
     Queued(Arc<Batch>),
 }
 
-/// Operations that wait in queues.
+/// Operations in queues that were submitted together.
 pub(super) struct Batch {
     progress: Mutex<Progress>,
     answered: Condvar,
@@ -70,15 +70,15 @@ pub(super) struct Batch {
 struct Progress {
     left: usize,
     outcome: Outcome,
-    /// Begun when all before them are answered: the last of the batch.
+    /// The last operations of the batch, queued when all others are answered.
     later: Vec<Op>,
-    /// Done when all are answered.
+    /// Called when all are answered.
     then: Option<Then>,
 }
 
 pub(super) type Then = Box<dyn FnOnce(&Outcome) + Send>;
 
-/// The way to the flash.
+/// Submits operations to the flash.
 pub(super) struct Submitter {
     shared: Arc<Shared>,
     tasks: Mutex<Vec<Task>>,
@@ -87,7 +87,7 @@ pub(super) struct Submitter {
 struct Shared {
     flash: Arc<dyn Flash>,
     env: Arc<dyn Env>,
-    /// Empty where there are no queues.
+    /// Empty if there are no queues.
     channels: Vec<Channel>,
     scarce: Arc<AtomicBool>,
     stopping: AtomicBool,
@@ -100,7 +100,7 @@ struct Channel {
 
 struct ChannelState {
     line: Line<Request>,
-    /// Somebody submits to it, or waits for what was submitted.
+    /// A request is being submitted, or waited for.
     busy: bool,
 }
 
@@ -108,12 +108,12 @@ struct Request {
     op: Op,
     class: IoClass,
     batch: Arc<Batch>,
-    /// Its place in the batch.
+    /// Its index in the batch.
     at: usize,
 }
 
 impl Submitter {
-    /// Without a schedule there are no queues.
+    /// Creates queues and their tasks, or none without a schedule.
     pub(super) fn new(flash: Arc<dyn Flash>, env: Arc<dyn Env>, schedule: Option<Schedule>) -> Submitter {
         let count = schedule.map_or(0, |_| flash.geometry().channels);
         let channel = |_| Channel {
@@ -131,17 +131,17 @@ impl Submitter {
         Submitter { shared, tasks }
     }
 
-    /// Few superblocks are free, or enough.
+    /// Sets whether few superblocks are free, so that erases are urgent.
     pub(super) fn set_scarce(&self, scarce: bool) {
         self.shared.scarce.store(scarce, Relaxed);
     }
 
-    /// What [`Submitter::set_scarce`] sets.
+    /// The flag that [`Submitter::set_scarce`] sets.
     pub(super) fn scarce(&self) -> Arc<AtomicBool> {
         self.shared.scarce.clone()
     }
 
-    /// Begins operations.
+    /// Submits operations.
     pub(super) fn submit(&self, class: IoClass, ops: Vec<Op>) -> Pending {
         let shared = &*self.shared;
         match shared.channels.is_empty() {
@@ -150,8 +150,7 @@ impl Submitter {
         }
     }
 
-    /// Begins operations, and `later` ones when those are finished. Where there are no queues somebody has to wait for
-    /// that, and it is who asks.
+    /// Submits operations, and `later` ones when those are complete. Without queues the caller waits in between.
     pub(super) fn submit_in_turn(&self, class: IoClass, ops: Vec<Op>, later: Vec<Op>) -> Pending {
         let shared = &*self.shared;
         if !shared.channels.is_empty() && !ops.is_empty() {
@@ -166,8 +165,9 @@ impl Submitter {
         Pending::Known(Outcome { programmed, failed, ..rest })
     }
 
-    /// Begins operations that somebody waits for; `then` is called when all are answered, perhaps by another task.
-    pub(super) fn submit_and(&self, class: IoClass, ops: Vec<Op>, then: Then) -> Pending {
+    /// Submits operations; `then` is called when all are answered, perhaps by another task, whether anybody waits for
+    /// them or not.
+    pub(super) fn submit_then(&self, class: IoClass, ops: Vec<Op>, then: Then) -> Pending {
         let shared = &*self.shared;
         if !shared.channels.is_empty() && !ops.is_empty() {
             return Pending::Queued(shared.enqueue(class, ops, Vec::new(), Some(then)));
@@ -177,16 +177,8 @@ impl Submitter {
         Pending::Known(outcome)
     }
 
-    /// Begins operations; `then` is called when all are answered, perhaps by another task.
-    pub(super) fn submit_then(&self, class: IoClass, ops: Vec<Op>, then: Then) {
-        let shared = &*self.shared;
-        match shared.channels.is_empty() || ops.is_empty() {
-            true => then(&shared.submit(class, &ops)),
-            false => drop(shared.enqueue(class, ops, Vec::new(), Some(then))),
-        }
-    }
-
-    /// Reads part of a page. The bytes are there when this returns; they would be at the time that is returned.
+    /// Reads part of a page. The bytes are in `out` when this returns; the result is when modelled flash would deliver
+    /// them.
     pub(super) fn read(
         &self,
         class: IoClass,
@@ -229,14 +221,14 @@ impl Drop for Submitter {
 }
 
 impl Pending {
-    /// Waits until the operations are finished.
+    /// Waits until the operations are complete.
     pub(super) fn wait(self, env: &dyn Env) -> Outcome {
         let outcome = self.wait_for_answer();
         env.sleep_until(outcome.at);
         outcome
     }
 
-    /// Waits until it is known what they come to; they are finished at [`Outcome::at`].
+    /// Waits until the outcome is known; the operations are complete at [`Outcome::at`].
     pub(super) fn wait_for_answer(self) -> Outcome {
         match self {
             Pending::Known(outcome) => outcome,
@@ -252,7 +244,7 @@ impl Pending {
 }
 
 impl Outcome {
-    /// The bytes of its only read.
+    /// Copies out the bytes of its only read.
     fn into_one_read(self, out: &mut [u8]) -> Result<Nanos, FlashError> {
         if let Some(error) = self.error {
             return Err(error);
@@ -277,7 +269,8 @@ impl Shared {
         batch
     }
 
-    /// Puts operations of a batch into the queues of their channels; they are its `first` and those that follow.
+    /// Puts operations of a batch into the queues of their channels; `first` is the index of the first one in the
+    /// batch.
     fn queue(&self, batch: &Arc<Batch>, class: IoClass, ops: Vec<Op>, first: usize) {
         let now = self.env.now();
         for (at, op) in ops.into_iter().enumerate() {
@@ -297,7 +290,7 @@ impl Shared {
         }
     }
 
-    /// What a channel's task does.
+    /// The body of a channel's task.
     fn serve(&self, channel: usize) {
         let channel = &self.channels[channel];
         loop {
@@ -353,7 +346,7 @@ impl Shared {
                 Err(e) => {
                     (at, done) = (at.max(e.done.at), done + e.index);
                     match e.error {
-                        // The block is bad now: whoever takes its superblock sees that.
+                        // The block is bad now, which is noticed when its superblock is taken.
                         FlashError::EraseFailed(_) => done += 1,
                         other => error = Some(other),
                     }
@@ -376,13 +369,13 @@ impl Shared {
     }
 }
 
-/// True if a program that failed so has used its page up, as the device counts it.
+/// True if the device counts the page of a program that failed with this error as programmed.
 pub(super) fn costs_a_page(error: &FlashError) -> bool {
     matches!(error, FlashError::ProgramFailed(_) | FlashError::PowerLost)
 }
 
 impl Request {
-    /// True of a program whose batch has failed: pages of an erase block follow each other, or not at all.
+    /// True of a program whose batch has failed: pages of an erase block must be programmed in order.
     fn is_futile(&self) -> bool {
         matches!(self.op, Op::Program { .. }) && self.batch.progress.lock().outcome.error.is_some()
     }
@@ -395,7 +388,7 @@ impl Op {
 }
 
 impl Batch {
-    /// Notes what one operation came to. Returns those that may begin now, and the place of the first.
+    /// Records the outcome of one operation. Returns operations that may be queued now, and the index of the first.
     fn answer(&self, at: usize, mut one: Outcome) -> (usize, Vec<Op>) {
         let mut progress = self.progress.lock();
         let all = &mut progress.outcome;
