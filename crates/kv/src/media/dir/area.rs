@@ -1,16 +1,16 @@
 //! Logs and manifests as files.
 //!
-//! A log that is mapped ([`AreaWriter::map`]) is written in memory, through a window behind its end, so that an append
-//! is no system call: it survives the process all the same, as the memory is the kernel's.
+//! A mapped log ([`AreaWriter::map`]) is written through a window, a mapping of the file after its end, so that an
+//! append takes no system call. It survives the process all the same, as the pages belong to the kernel.
 //!
-//! States of the end of such a log: written by calls → in a window → closed. A sync brings it back to the first. Where
-//! no window is to be had, it is written by calls until it is closed.
+//! States of the end of such a log: written by system calls → in a window → closed. A sync leads back to the first
+//! state. If no window can be had, it is written by system calls until it is closed.
 //!
 //! Invariants
-//! 1. A window begins once enough was appended since the last sync: what a window has ready behind the end would be
-//!    written by each sync, and who syncs waits for the device, not for the call.
-//! 2. What a window had ready behind the end is cut off when nothing is appended any more. After a crash it is there,
-//!    as zeros, which are no record.
+//! 1. A window begins only once enough was appended since the last sync. Each sync would also write the prepared pages
+//!    after the end; and with frequent syncs the device is what takes time, not system calls.
+//! 2. Prepared space after the end is cut off when the log is closed. After a crash it remains as zeros, which are not
+//!    a valid record.
 
 use super::files::{Files, Handle, Window};
 use super::mapping::Mapping;
@@ -20,7 +20,7 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Cause, Ledger, Result, Syncing};
 
-/// One that nobody writes to any more.
+/// An area for reading, which nobody writes to any more.
 pub(super) struct KeptArea {
     file: Arc<dyn Handle>,
 }
@@ -45,29 +45,29 @@ impl AreaReader for KeptArea {
     }
 }
 
-/// One that is written.
+/// An area being written.
 pub(super) struct FileArea {
     file: Arc<dyn Handle>,
     files: Arc<dyn Files>,
     ledger: Arc<Ledger>,
     cause: Cause,
-    /// Its name is safe.
+    /// Its directory entry is durable.
     named: AtomicBool,
     syncing: Syncing,
     tail: Mutex<Tail>,
 }
 
-/// The end of it.
+/// State of its end.
 #[derive(Default)]
 struct Tail {
     /// Bytes appended.
     end: u64,
     /// Of these, since the last sync.
     unsynced: u64,
-    /// Windows of so many bytes are asked for, if any.
+    /// Size of windows to be requested, if any.
     ahead_bytes: Option<u64>,
     window: Option<Box<dyn Window>>,
-    /// One was asked for: the file may go on behind the end.
+    /// A window was requested: the file may extend beyond the end.
     is_ahead: bool,
 }
 
@@ -126,7 +126,7 @@ impl AreaWriter for FileArea {
         tail.end_window();
         tail.ahead_bytes = None;
         if std::mem::take(&mut tail.is_ahead) {
-            // If it fails, zeros stay for as long as the file does.
+            // If this fails, zeros stay at the end of the file, which is harmless.
             let _ = self.file.cut(tail.end);
         }
     }
@@ -139,7 +139,7 @@ impl Drop for FileArea {
 }
 
 impl Tail {
-    /// Puts what it can into windows; returns how much that is. The rest is to be written.
+    /// Writes as much as possible through windows, and returns how much. The rest has to be written by a call.
     fn put(&mut self, file: &dyn Handle, offset: u64, bytes: &[u8]) -> usize {
         let Some(ahead_bytes) = self.ahead_bytes.filter(|_| self.unsynced >= file.bytes_before_window())
         else {
@@ -168,7 +168,7 @@ impl Tail {
         self.window.is_some()
     }
 
-    /// There is none, or a new one takes nothing: the file cannot be written so. None is asked for again.
+    /// There is none, or a new one takes nothing: windows do not work for this file, and none is requested again.
     fn give_up_windows(&mut self) {
         (self.window, self.ahead_bytes) = (None, None);
     }

@@ -1,17 +1,16 @@
-//! Files in memory, as the kernel's page cache has them: a finished table or a log that tables point into, to read; the
-//! end of the open log, to write.
+//! Memory-mapped files: finished tables and logs that tables point into, for reading; the end of the open log, for
+//! writing.
 //!
-//! This module has `unsafe`, because the compiler cannot know who else has the file.
-//! Invariants
-//! 1. A table is mapped to be read when it is finished, a log when it is closed: no store writes to it any more, and
-//!    the directory is locked against others. It may be unlinked; its bytes stay until the map goes.
-//! 2. Whatever is read is decoded anew, with all its bounds: whoever writes to the file past the lock makes readers
-//!    fail, or believe it where they have compared a checksum before.
-//! 3. What a device cannot read, or is behind the end of a file that was cut, is zeros, and the map is not sound any
-//!    more (`fault.rs`): nobody believes what was read before [`Mapping::is_sound`] has said so, nor lends it out.
-//! 4. A window is of a file to which only its owner writes, on a file system that writes in place and has given it
-//!    blocks for all of it: a lack of room is known before. Nothing is put where the kernel was not asked for the
-//!    memory first. What is put is there if the window is sound after that.
+//! This module uses `unsafe`, as the compiler cannot know who else accesses the file. Invariants
+//! 1. A table is mapped for reading once it is finished, a log once it is closed: no store writes to it any more, and
+//!    the directory is locked against others. It may be unlinked; its bytes stay until it is unmapped.
+//! 2. Bytes are decoded with all bounds checks each time they are read. If somebody writes to the file despite the
+//!    lock, readers fail, or believe the new bytes where they verified a checksum before.
+//! 3. Where the device cannot be read, or the file was truncated, the mapping shows zeros, and is no longer sound
+//!    (`fault.rs`). Bytes must not be used or lent out before [`Mapping::is_sound`] was checked after reading them.
+//! 4. A window maps a file that only its owner writes to, on a file system that writes in place and has allocated all
+//!    its blocks, so that lack of room shows beforehand. Memory is requested from the kernel before it is written to.
+//!    Bytes put there are in the file if the window is sound afterwards.
 #![allow(unsafe_code)]
 
 use super::fault::Guarded;
@@ -22,12 +21,11 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::ops::Range;
 
-/// Bytes for which the kernel is asked for memory at a time: by page, in faults, took up to a fifth longer, and more at
-/// a time is a longer wait for one put.
+/// Bytes of memory requested from the kernel at a time. Page faults for single pages took up to a fifth longer; larger
+/// requests delay a single put for longer.
 pub(super) const READY_BYTES: usize = 32 << 10;
 const ERA_SECONDS: u64 = 10;
-/// File systems, by what `statfs` calls them, that write in place where they were told to allocate: ext2 to ext4, XFS,
-/// tmpfs.
+/// File systems, by their `statfs` type, that write allocated blocks in place: ext2 to ext4, XFS, tmpfs.
 const IN_PLACE: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 
 /// See the module.
@@ -37,19 +35,20 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// What a page has. Where it has more, the kernel says no to whoever asks about a part, and all is read by calls.
+    /// Bytes of a page. On systems with larger pages queries about part of a page fail, and everything is read by
+    /// system calls.
     pub(crate) const PAGE_BYTES: usize = 4096;
 
-    /// Maps all of `file`; `None` where the system does not.
+    /// Maps all of `file`; `None` if the system refuses.
     pub(crate) fn of(file: &File) -> Option<Mapping> {
         // SAFETY: see the module.
         let map = unsafe { Mmap::map(file) }.ok()?;
-        // Advice: what it changes is speed.
+        // Only advice: a failure affects nothing but speed.
         let _ = map.advise(Advice::Random);
         Some(Mapping { guard: guard(&map)?, map })
     }
 
-    /// True if the kernel has all of a part, which must lie within, in memory: no device is waited for.
+    /// True if all of `range`, which must be within the mapping, is in the page cache.
     pub(crate) fn is_resident(&self, range: Range<usize>) -> bool {
         let begin = range.start - range.start % Mapping::PAGE_BYTES;
         let bytes = &self.map[begin..range.end];
@@ -59,8 +58,9 @@ impl Mapping {
         result == 0 && pages.iter().all(|page| page & 1 == 1)
     }
 
-    /// Of what was read in another era the kernel may have given up the memory, and read it again. It gives up last
-    /// what was used within one, and to check again what is read all the time costs nothing that can be measured.
+    /// The current era, a period of `ERA_SECONDS`. Pages read in an earlier era may have been evicted and read from the
+    /// device again; those in use are evicted last. Verifying what is read all the time once per era costs nothing
+    /// measurable.
     pub(crate) fn era() -> u64 {
         clock_gettime(ClockId::MonotonicCoarse).tv_sec as u64 / ERA_SECONDS
     }
@@ -70,26 +70,26 @@ impl Mapping {
         self.map.len()
     }
 
-    /// Part of it, if it is sound.
+    /// A part of the mapping, if it is sound.
     #[inline]
     pub(crate) fn get(&self, range: Range<usize>) -> Option<&[u8]> {
         self.map.get(range).filter(|_| self.is_sound())
     }
 
-    /// The same, if no more than a page has to be read for it: else a call waits for the device once, and not page by
-    /// page.
+    /// The same, if at most one page has to be read from the device for it. Otherwise a system call is better, which
+    /// waits once and not page by page.
     pub(crate) fn at_hand(&self, range: Range<usize>) -> Option<&[u8]> {
         let bytes = self.get(range.clone())?;
         (bytes.len() <= Mapping::PAGE_BYTES || self.is_resident(range)).then_some(bytes)
     }
 
-    /// Part of it, sound or not, as it was gotten before. Must lie within.
+    /// A part that was obtained before, sound or not. Must be within the mapping.
     #[inline]
     pub(crate) fn lent(&self, range: Range<usize>) -> &[u8] {
         &self.map[range]
     }
 
-    /// True if all that was read of it until now is the file's.
+    /// True if everything read so far was what the file contains.
     #[inline]
     pub(crate) fn is_sound(&self) -> bool {
         self.guard.is_sound()
@@ -105,14 +105,14 @@ fn guard(map: &[u8]) -> Option<Guarded> {
 pub(super) struct HostWindow {
     guard: Guarded,
     map: MmapMut,
-    /// Where it begins in the file.
+    /// Offset in the file at which it begins.
     begin: u64,
-    /// Of it, the kernel has the memory.
+    /// Bytes of it for which memory was requested.
     ready: usize,
 }
 
 impl HostWindow {
-    /// Behind what was written; `None` where the system does not, or there is no room.
+    /// A window after what was written; `None` if the system refuses, or there is no room.
     pub(super) fn behind(file: &File, offset: u64, bytes: u64) -> Option<HostWindow> {
         let kind = fstatfs(file).ok()?.f_type as u64;
         IN_PLACE.contains(&kind).then_some(())?;
@@ -125,7 +125,7 @@ impl HostWindow {
         window.make_ready(1).then_some(window)
     }
 
-    /// Asks for memory for so many bytes; false if there is none.
+    /// Requests memory for so many bytes; false if there is none.
     fn make_ready(&mut self, bytes: usize) -> bool {
         while self.ready < bytes {
             if self.map.advise_range(Advice::PopulateWrite, self.ready, READY_BYTES).is_err() {
