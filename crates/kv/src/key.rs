@@ -1,4 +1,4 @@
-//! What orders entries: the key, ascending, then the stamp, newest first.
+//! Keys and stamps, and the order of entries: by key, ascending, then by stamp, newest first.
 
 use std::cmp::Ordering;
 use vellum_base::{Error, Result};
@@ -6,17 +6,17 @@ use vellum_base::{Error, Result};
 /// Largest sequence number.
 pub(crate) const SEQ_MAX: u64 = (1 << 60) - 1;
 
-/// Most bytes of a user's key.
+/// Largest key in bytes.
 pub const KEY_BYTES_MAX: usize = 65_535;
 
-/// Number of the keyspace that a store's plain keys are in.
+/// Number of the keyspace of keys that are written without one.
 pub(crate) const DEFAULT_KEYSPACE: u8 = 0;
-/// Most named keyspaces of a store, and the largest number.
+/// Most named keyspaces of a store; also the largest keyspace number.
 pub const KEYSPACES_MAX: usize = 254;
-/// Most bytes of a keyspace's name.
+/// Longest name of a keyspace in bytes.
 pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 
-/// What an entry does to its key. Values are part of the formats.
+/// Kind of an entry. The numbers are part of the formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EntryKind {
     /// The key is gone.
@@ -35,7 +35,7 @@ impl EntryKind {
     }
 }
 
-/// In place of a put's kind, where a pointer is in the place of its value. Part of the format of tables.
+/// Kind of a put that has a pointer in place of its value. Part of the format of tables.
 const IN_LOG: u64 = 2;
 
 /// Sequence number and kind of an entry.
@@ -47,16 +47,15 @@ impl Stamp {
         debug_assert!(seq <= SEQ_MAX);
         Stamp(seq << 4 | kind as u64)
     }
-    /// Above every stamp of entries up to `seq`: entries visible at `seq` are those with a stamp of at most this.
+    /// The upper bound of stamps up to `seq`: entries visible at `seq` are those with at most this stamp.
     pub(crate) fn visible_at(seq: u64) -> Stamp {
         Stamp(seq << 4 | 0xF)
     }
-    /// The same kind of entry with another number.
+    /// The same kind with another sequence number.
     pub(crate) fn of(self, seq: u64) -> Stamp {
         Stamp(seq << 4 | self.0 & 0xF)
     }
-    /// Of a put, as a table has it that has not its value, but a pointer into a log. No other entry is of this kind,
-    /// and nobody sees it outside of tables.
+    /// The stamp of a put whose value is replaced by a pointer into a log. This kind exists only within tables.
     pub(crate) fn in_log(self) -> Stamp {
         Stamp(self.0 & !0xF | IN_LOG)
     }
@@ -65,7 +64,7 @@ impl Stamp {
     pub(crate) fn is_in_log(self) -> bool {
         self.0 & 0xF == IN_LOG
     }
-    /// As who reads from a table sees it: what is in a log is a put.
+    /// The stamp as readers of a table see it: an entry with a pointer is a put.
     #[inline]
     pub(crate) fn shown(self) -> Stamp {
         if self.is_in_log() { Stamp(self.0 & !0xF | EntryKind::Put as u64) } else { self }
@@ -84,7 +83,8 @@ pub(crate) fn compare(a: (&[u8], Stamp), b: (&[u8], Stamp)) -> Ordering {
     a.0.cmp(b.0).then(b.1.cmp(&a.1))
 }
 
-/// Puts the keyspace before `key`, without memory from the heap where the key is short. No entry need have it.
+/// Calls `then` with the internal key: the keyspace, then `key`. Short keys need no heap allocation. `key` may be
+/// longer than entries allow.
 #[inline]
 pub(crate) fn with_keyspace<T>(keyspace: u8, key: &[u8], then: impl FnOnce(&[u8]) -> T) -> T {
     const SHORT: usize = 64;
@@ -96,14 +96,14 @@ pub(crate) fn with_keyspace<T>(keyspace: u8, key: &[u8], then: impl FnOnce(&[u8]
     then(&[&[keyspace], key].concat())
 }
 
-/// The same for a key that an entry may have; an error if it is too long.
+/// The same for a key that may be that of an entry; an error if it is too long.
 #[inline]
 pub(crate) fn with_internal<T>(keyspace: u8, key: &[u8], then: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
     check_key(key)?;
     with_keyspace(keyspace, key, then)
 }
 
-/// True if the keys are the same. Keys in order that are not differ in their last bytes, mostly.
+/// True if the keys are equal. Compares the last bytes first, in which adjacent keys usually differ.
 #[inline]
 pub(crate) fn are_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.last_chunk::<8>() == b.last_chunk() && a == b

@@ -1,28 +1,28 @@
-//! What an opening finds beside what the manifest in force counts on.
+//! Tables and areas that an opening finds but the current manifest does not need.
 
 use crate::journal::{Area, AreaKind};
 use crate::media::Media;
 use std::collections::BTreeSet;
 use vellum_base::{Error, Kind, Result};
 
-/// No store comes to higher numbers, were it to make a table each nanosecond of a day: one that something has is
-/// damage, or worse.
+/// No store reaches higher numbers, even creating a table each nanosecond for most of a day. A higher one is damage, or
+/// hostile.
 pub(crate) const NUMBERS_MAX: u64 = 1 << 46;
 
-/// What nothing counts on.
+/// Tables and areas that nothing needs.
 #[derive(Default)]
 pub(crate) struct Leftovers {
     tables: Vec<u64>,
     manifests: Vec<Area>,
     /// The newest first.
     logs: Vec<Area>,
-    /// Of these the manifest in force knows that they were used.
+    /// All lower numbers are recorded as used in the current manifest.
     numbers_below: u64,
 }
 
 impl Leftovers {
-    /// All but these tables, logs, and the manifest in force, which says that all numbers below `numbers_below` were
-    /// used.
+    /// Everything except these tables, these logs, and the current manifest, which records that all numbers below
+    /// `numbers_below` were used.
     pub(crate) fn but(
         (mut tables, areas): (Vec<u64>, Vec<Area>),
         wanted: &BTreeSet<u64>,
@@ -38,15 +38,15 @@ impl Leftovers {
         Leftovers { tables, manifests, logs, numbers_below }
     }
 
-    /// Removes them. Where a log's number would be forgotten with it, `remember` has the manifest say first that it was
-    /// used: NVRAM still has what was in it, and a log of that number would have it, too. The newest log goes first,
-    /// each for good before the next: a log that is there counts on the one before it.
+    /// Removes them. If the number of a log would be forgotten with it, `remember` first makes the manifest record it
+    /// as used: NVRAM still has the bytes of the log, and a new one of the same number would appear to contain them.
+    /// The newest log is removed first, each durably before the next, as a log needs the one before it.
     pub(crate) fn remove(&self, media: &dyn Media, remember: impl FnOnce() -> Result<()>) -> Result<()> {
         self.manifests.iter().try_for_each(|area| media.remove_area(*area))?;
         self.tables.iter().try_for_each(|table| media.erase_table(*table))?;
         if self.logs.first().is_some_and(|log| log.number >= self.numbers_below) {
             match remember() {
-                // Of a file that is gone nothing comes back.
+                // Where areas are files, a removed one never reappears.
                 Err(error) if error.kind() == Kind::NoSpace && media.shape().areas_are_files => {}
                 other => other?,
             }
@@ -59,7 +59,7 @@ impl Leftovers {
     }
 }
 
-/// The number that comes after all of these.
+/// The first number above all of these.
 pub(crate) fn number_after(numbers: impl Iterator<Item = u64>) -> Result<u64> {
     match numbers.max().unwrap_or(0) {
         number if number <= NUMBERS_MAX => Ok(number + 1),
@@ -67,7 +67,7 @@ pub(crate) fn number_after(numbers: impl Iterator<Item = u64>) -> Result<u64> {
     }
 }
 
-/// Without CURRENT there is no store, or one whose making was cut short; anything more is damage.
+/// Without CURRENT there is no store, or one whose creation was interrupted. Anything beyond that is damage.
 pub(crate) fn no_current(areas: &[Area], tables: &[u64]) -> Result<()> {
     let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest).count();
     if !tables.is_empty() || manifests > 1 || areas.len() > manifests {

@@ -1,9 +1,9 @@
-//! The manifest in force: appends edits, and begins a new one when it is full.
+//! The manifest: appends edits, and begins a new manifest when the current one is full.
 //!
 //! 1. An edit is durable when [`Manifest::append`] returns.
-//! 2. The first edit after opening begins a new manifest, so that nothing is written behind a torn tail.
+//! 2. The first edit after opening begins a new manifest, so that nothing is appended after a torn tail.
 //! 3. If there is no room, nothing was changed: the edit may be appended again.
-//! 4. What an edit says of all that the store wrote counts the edit, where the medium counts manifests.
+//! 4. The counters in an edit include the bytes of the edit itself, if the medium counts manifests.
 
 use crate::bytes::u32_at;
 use crate::journal::{
@@ -76,12 +76,12 @@ impl Current {
     }
 }
 
-/// All edits of the manifest in force.
+/// All edits of the current manifest.
 pub(crate) fn read(media: &dyn Media, current: Current) -> Result<Vec<Edit>> {
     read_of(media, current.manifest, Some(current.store))
 }
 
-/// All edits of a manifest, of the store with this number, if that is known.
+/// All edits of a manifest; an error if it is known to belong to another store.
 pub(crate) fn read_of(media: &dyn Media, number: u64, store: Option<u64>) -> Result<Vec<Edit>> {
     let area = Area::manifest(number);
     let bytes = media.read_area(area)?;
@@ -134,9 +134,9 @@ pub(crate) fn store_of_remains(media: &dyn Media, areas: &[Area]) -> Result<Opti
 pub(crate) struct Manifest {
     media: Arc<dyn Media>,
     store: u64,
-    /// What orders the keys.
+    /// Name of the order of keys.
     comparator: &'static str,
-    /// The one in force; none of a store that is being made.
+    /// The current manifest; `None` while a store is being created.
     number: Option<u64>,
     open: Option<Open>,
 }
@@ -145,7 +145,7 @@ struct Open {
     area: Arc<dyn AreaWriter>,
     framer: Framer,
     bytes: u64,
-    /// A new one is begun before it has more.
+    /// Size at which a new manifest is begun.
     bytes_max: u64,
     edits: u64,
 }
@@ -166,8 +166,8 @@ impl Manifest {
         self.store
     }
 
-    /// Makes `edit` durable. `whole` is asked for all there is after it, `number` for a number for a new manifest. Both
-    /// edits say what the store wrote so far.
+    /// Makes `edit` durable. If a new manifest has to be begun, `number` supplies its number, and `whole` the complete
+    /// state after the edit as its first edit. Both edits contain the counters so far.
     pub(crate) fn append(
         &mut self,
         edit: &Edit,
@@ -228,7 +228,7 @@ impl Manifest {
         })?;
         let before = self.number.replace(number);
         let (bytes, shape) = (out.len() as u64, self.media.shape());
-        // A file may be longer: where the whole is long, not each edit is to write it anew.
+        // A file may be longer: if the complete state is long, it must not be rewritten with every edit.
         let bytes_max = shape.manifest_bytes.max(if shape.areas_are_files { 2 * bytes } else { 0 });
         self.open = Some(Open { area: writer, framer, bytes, bytes_max, edits: 1 });
         match before {

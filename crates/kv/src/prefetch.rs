@@ -1,4 +1,4 @@
-//! Something that a task of its own reads, or has done, while whoever will want it does something else.
+//! Work done by a task of its own, such as a read, while the caller does something else.
 
 use std::sync::Arc;
 use vellum_base::sync::Mutex;

@@ -1,5 +1,5 @@
-//! A sum of things that lie in a row and begin with a checksum each. Each may check out by itself, and yet be of
-//! another store, or of another time: then the sum is another.
+//! A checksum over a sequence of objects that begin with a checksum each. Single objects may be valid and yet belong to
+//! another store or another time; that changes the sum.
 
 /// Adds the next to the sum of those before it, of which the first is 0.
 pub(crate) fn sum_with(sum: u32, next: &[u8]) -> u32 {

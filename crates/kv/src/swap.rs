@@ -1,5 +1,5 @@
-//! Pointers that readers follow without a lock. Under `shuttle` each use is a step, as that of a lock is: any other
-//! task may have its turn before.
+//! Atomically replaceable pointers that are read without a lock. Under `shuttle` each use is a scheduling point, as
+//! with locks: any other task may run before it.
 
 pub(crate) use arc_swap::Guard;
 #[cfg(not(feature = "shuttle"))]

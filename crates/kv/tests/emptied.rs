@@ -1,5 +1,6 @@
 //! Whatever was done to a medium until it is full, all that is in it can be deleted again.
 
+use crate::doubtful::Doubtful;
 use crate::harness::{directory, flash, flash_with, of_seed, open_flash, small};
 use crate::mounted::Mounted;
 use crate::zones::{formatted, media};
@@ -107,6 +108,34 @@ fn flash_that_was_full_for_long() {
         assert!(refused > 100, "seed {seed}: {refused} refused");
         can_be_emptied(&store, (0..20_000).map(numbered), &format!("seed {seed}"));
     }
+}
+
+/// Deletes flush the puts beside them with the room that is theirs: no put may be let in that leaves too little of it.
+#[test]
+fn puts_and_deletes_in_turn_on_a_full_file_system() {
+    for (room, options) in [(4, small()), (8, Options::default()), (16, small())] {
+        let files = Doubtful::default();
+        files.0.lock().room = Some(room << 20);
+        put_and_delete_in_turn(files.directory(), options.clone(), &format!("{room} MiB, simulated"));
+        let Some(mount) = Mounted::tmpfs(room << 20) else { continue };
+        let media = Directory::open(&mount.root.join("store"), DirectoryOptions::default()).unwrap();
+        put_and_delete_in_turn(media, options, &format!("{room} MiB"));
+    }
+}
+
+fn put_and_delete_in_turn(media: Arc<dyn Media>, options: Options, context: &str) {
+    let store = Store::open(media, RealEnv::new(), options).unwrap();
+    let (mut rng, mut value, mut there) = (SmallRng::seed_from_u64(1), [0; 1200], Vec::new());
+    let mut put = |there: &mut Vec<u32>, n: u32| {
+        rng.fill(&mut value[..]);
+        store.put(&numbered(n.wrapping_mul(0x9E37_79B1)), &value).map(|()| there.push(n))
+    };
+    let first = (0..).find(|n| put(&mut there, *n).is_err()).unwrap();
+    for n in 0..20_000 {
+        let _ = store.delete(&numbered((1 << 31) + n));
+        let _ = put(&mut there, first + n);
+    }
+    can_be_emptied(&store, there.iter().map(|n| numbered(n.wrapping_mul(0x9E37_79B1))), context);
 }
 
 /// An ingest asks for room at each table, not at the first alone.

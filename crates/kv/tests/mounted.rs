@@ -26,6 +26,11 @@ impl Mounted {
         Mounted::at(ext4, bytes)
     }
 
+    /// One in memory.
+    pub(crate) fn tmpfs(bytes: u64) -> Option<Mounted> {
+        Mounted::at(tmpfs, bytes)
+    }
+
     /// Mounts it anew, to be read: nothing of it is in memory then.
     pub(crate) fn remount(&self) {
         let root = self.root.display().to_string();

@@ -1,9 +1,9 @@
-//! Logs of a store that is opened: which of them count, and how far.
+//! The chain of logs of a store being opened: which of them are to be replayed, and how far.
 //!
-//! 1. Logs are a chain: each names the one before it that held anything, and how long it was. What is not on the
-//!    chain that ends in the newest log is left over from an earlier life.
-//! 2. A log that is shorter than the next one says was torn, and what comes after it never happened; unless something
-//!    says that it was durable: that is damage. Strictly, it is damage if anything was written to one that comes after.
+//! 1. Logs form a chain: each names the previous non-empty one and its length. Logs that are not on the chain ending in
+//!    the newest one are leftovers.
+//! 2. A log that is shorter than its successor states was torn, and later logs are ignored; but if anything proves that
+//!    the missing part was durable, it is damage. In strict mode it is damage if anything was written to a later log.
 
 use super::edit::SEQ_STORED_MAX;
 use super::frame::{AREA_HEAD_BYTES, Area, AreaKind, Previous};
@@ -12,16 +12,16 @@ use crate::media::Media;
 use std::collections::BTreeSet;
 use vellum_base::{Error, Result};
 
-/// What the manifest says of logs.
+/// What the manifest says about logs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted<'a> {
-    /// The number of the store, if it is known.
+    /// The store's identity number, if known.
     pub store: Option<u64>,
-    /// Logs below are no longer needed.
+    /// Logs below this number are no longer needed.
     pub floor: u64,
-    /// A log, and how long it was when the store was closed.
+    /// The log that was open when the store was closed, and its length.
     pub closed: Option<(u64, u64)>,
-    /// Logs that are there because tables point into them.
+    /// Logs that are kept because tables point into them.
     pub kept: &'a BTreeSet<u64>,
     /// Where a log may end.
     pub ending: Ending,
@@ -36,20 +36,20 @@ pub(crate) struct LogRead<C> {
     marked: bool,
 }
 
-/// A batch as it is in a log.
+/// A batch in a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Payload<'a> {
     pub bytes: &'a [u8],
-    /// Number of its first entry.
+    /// Sequence number of its first entry.
     pub seq: u64,
-    /// Where in the log it begins.
+    /// Offset at which it begins in the log.
     pub at: u64,
 }
 
 /// Takes a batch into what a log holds; returns how many entries it has.
 pub(crate) type Take<'a, C> = &'a dyn Fn(&mut C, Payload<'_>) -> Result<u64>;
 
-/// The logs that count, oldest first.
+/// The logs to be replayed, oldest first.
 pub(crate) fn read_chain<C: Default>(
     media: &dyn Media,
     areas: &[Area],
@@ -98,7 +98,7 @@ pub(crate) fn lacks_a_log(media: &dyn Media, areas: &[Area], store: Option<u64>,
     })
 }
 
-/// What follows a torn log never happened, unless something says that it was durable.
+/// Logs after a torn one are ignored, unless anything proves that the missing part was durable.
 fn check_nothing_durable_after<C: Default>(
     torn: u64,
     media: &dyn Media,
@@ -123,14 +123,14 @@ fn check_nothing_durable_after<C: Default>(
     Ok(())
 }
 
-/// What the log's head says; `None` if it is torn.
+/// What the head of a log says; `None` if it is torn.
 fn head_of(media: &dyn Media, number: u64, counted: Counted<'_>) -> Result<Option<Previous>> {
     let bytes = media.read_area(Area::log(number))?;
     let records = Records::open_as(Area::log(number), counted.store, &bytes, counted.ending)?;
     records.map(|records| records.check_store(counted.store).map(|()| records.previous())).transpose()
 }
 
-/// The logs that lead to the newest, oldest first.
+/// The chain that ends in the newest log, oldest first.
 fn chain_of(heads: &[(u64, Option<Previous>)], counted: Counted<'_>) -> Result<Vec<(u64, Previous)>> {
     let missing = |number: u64| {
         let is_there = heads.iter().any(|(there, _)| *there == number);
@@ -182,7 +182,7 @@ fn read_log<C: Default>(
     let mut content = C::default();
     let mut next_seq = records.seq();
     while let Some((seq, payload)) = records.next()? {
-        // An ingest takes a number without a record; a mark tells.
+        // An ingest uses a sequence number without a record, which the next mark shows.
         let expected = next_seq.max(records.marked_seq());
         let in_order = seq == expected;
         let batch = Payload { bytes: payload, seq, at: records.offset() - payload.len() as u64 };

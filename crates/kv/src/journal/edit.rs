@@ -1,32 +1,32 @@
-//! A change of what makes up the store, as the manifest keeps it.
+//! Edits: changes to what makes up the store, as the manifest records them.
 
 use crate::bytes::{Fields, put_slice, put_varint};
 use crate::key::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, SEQ_MAX};
 use crate::lifetime::Lifetime;
 use vellum_base::{Error, Kind, Result};
 
-/// Most bytes of a table, and so entries: no sum of such numbers is too large for one.
+/// Most bytes, and so most entries, of a table: sums of such numbers do not overflow.
 const BYTES_MAX: u64 = 1 << 48;
-/// Highest sequence number that a manifest may tell of, and a log hold: no store comes so far, and what it writes then
-/// has higher ones.
+/// Highest sequence number that is accepted from a manifest or log. No store reaches it, and numbers above it remain
+/// for what is written later.
 pub(crate) const SEQ_STORED_MAX: u64 = SEQ_MAX / 2;
 
 /// Name of the only order of keys.
 pub(crate) const COMPARATOR: &str = "vellum.bytewise";
-/// In its place: the keys of a log store have no order.
+/// In its place in a log store, whose keys have no order.
 pub(crate) const UNORDERED: &str = "vellum.unordered";
-/// Levels of a store.
+/// Number of levels of an ordered store.
 pub const LEVELS: usize = 7;
-/// Bytes that a manifest needs for a table on flash besides its two keys, at most.
+/// Most bytes that a manifest needs for a table on flash, not counting its two keys.
 pub(crate) const TABLE_MANIFEST_BYTES: usize = 48 + SUM_MANIFEST_BYTES;
-/// Of these, for its sum.
+/// Of these, the bytes of its sum.
 pub(crate) const SUM_MANIFEST_BYTES: usize = 5;
-/// Bytes that a manifest needs for a segment of a log store, about.
+/// Approximate bytes that a manifest needs for a segment of a log store.
 pub(crate) const SEGMENT_MANIFEST_BYTES: usize = 35 + SUM_MANIFEST_BYTES;
-/// Bytes that it needs besides tables and keyspaces, at most.
+/// Most bytes that a manifest needs for everything but tables, segments and keyspaces.
 pub(crate) const STORE_MANIFEST_BYTES: usize = 1 << 10;
 
-/// What the manifest says of a table.
+/// Description of a table in the manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableMeta {
     pub number: u64,
@@ -37,44 +37,44 @@ pub(crate) struct TableMeta {
     pub seq_max: u64,
     pub smallest: Vec<u8>,
     pub largest: Vec<u8>,
-    /// Of its leaves: which table it is; `None` if an earlier program wrote it.
+    /// Sum of its leaves, which identifies it; `None` if written by an earlier version.
     pub sum: Option<u32>,
-    /// Bytes of values that it has in logs, and in which.
+    /// Bytes of values in logs that it points to, and these logs.
     pub pointed_bytes: u64,
     pub logs: Vec<LogPart>,
 }
 
-/// A log that a table counts on.
+/// A log that a table points into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogPart {
     pub number: u64,
-    /// The table points to what is below this byte.
+    /// All its pointers are to bytes below this offset.
     pub bytes: u64,
 }
 
 impl TableMeta {
-    /// True if a key is within its bounds.
+    /// True if a key is between its smallest and largest.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         self.smallest[..] <= *key && self.largest[..] >= *key
     }
 
-    /// True if values of it are in logs.
+    /// True if it points to values in logs.
     pub(crate) fn points(&self) -> bool {
         !self.logs.is_empty()
     }
 
-    /// Its bytes with the values that are in logs, about: what a merge reads and writes.
+    /// Approximate bytes including its values in logs: what a merge reads and writes.
     pub(crate) fn merged_bytes(&self) -> u64 {
         self.bytes.saturating_add(self.pointed_bytes)
     }
 }
 
-/// What the manifest says of a segment of a log store.
+/// Description of a segment of a log store in the manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentMeta {
-    /// The table that it is.
+    /// Number of its table.
     pub number: u64,
-    /// What is in segments of a higher order is newer. No two have the same.
+    /// Age: records in segments of higher order are newer. Unique.
     pub order: u64,
     /// Of the table.
     pub bytes: u64,
@@ -82,7 +82,7 @@ pub(crate) struct SegmentMeta {
     pub data_bytes: u64,
     pub records: u64,
     pub bubble_bytes: u64,
-    /// Of its records; `None` if an earlier program wrote it.
+    /// Sum of its records; `None` if written by an earlier version.
     pub sum: Option<u32>,
 }
 
@@ -95,22 +95,22 @@ pub(crate) struct Edit {
     pub last_seq: Option<u64>,
     pub added: Vec<(u8, TableMeta)>,
     pub removed: Vec<(u8, u64)>,
-    /// Log and length.
+    /// The log that was open when the store was closed, and its length.
     pub closed: Option<(u64, u64)>,
     /// Keyspaces and their names.
     pub created: Vec<(u8, String)>,
     /// Keyspaces that were dropped, and the newest log that may hold entries of them.
     pub dropped: Vec<(u8, u64)>,
-    /// What the store did so far; empty where nothing is said of it.
+    /// Counters so far; empty if the edit has none.
     pub lifetime: Lifetime,
-    /// Of a log store: what its keys are hashed with.
+    /// For a log store: the seed that its keys are hashed with.
     pub seed: Option<u64>,
-    /// Segments of a log store, and those that are gone.
+    /// For a log store: segments added, and segments removed.
     pub segments: Vec<SegmentMeta>,
     pub segments_gone: Vec<u64>,
 }
 
-/// An error if the edit says that the store is of another kind.
+/// An error if the edit says that the store belongs to another engine.
 pub(crate) fn check_comparator(edit: &Edit, expected: &str) -> Result<()> {
     match edit.comparator.as_deref().filter(|name| *name != expected) {
         None => Ok(()),
@@ -123,7 +123,7 @@ pub(crate) fn check_comparator(edit: &Edit, expected: &str) -> Result<()> {
     }
 }
 
-/// What a field of an edit is, by its first byte (docs/formats/kv-log.md).
+/// Tags: the first byte of a field of an edit (docs/formats/kv-log.md).
 mod tag {
     pub const COMPARATOR: u8 = 1;
     pub const LOG_FLOOR: u8 = 2;

@@ -1,13 +1,13 @@
-//! Areas, and their records as they are written (docs/formats/kv-log.md).
+//! Areas, and the framing of their records (docs/formats/kv-log.md).
 
-/// Bytes of a record's head.
+/// Bytes of the head of a record.
 pub(crate) const HEAD_BYTES: usize = 16;
 /// Bytes of the record that an area begins with, and of a mark.
 pub(crate) const AREA_HEAD_BYTES: usize = HEAD_BYTES + 28;
 pub(crate) const MARK_BYTES: usize = HEAD_BYTES + 8;
 /// Most bytes of a record's payload.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
-/// Versions in the head of an area: with records that any store may have written, and with those of one store.
+/// Format versions of areas: in the first, records do not identify their store; in the second they do.
 pub(super) const VERSIONS: [u32; 2] = [1, 2];
 
 /// What an area holds.
@@ -38,7 +38,8 @@ impl Area {
         Area { kind: AreaKind::Manifest, number }
     }
 
-    /// What checksums of records are mixed with: of one store's, or of heads, and all there is in areas of version 1.
+    /// Tag that is mixed into checksums of records: of a store's records, or without one for heads and for all records
+    /// of version 1.
     pub(super) fn tag(self, store: Option<u64>) -> u32 {
         let kind = match self.kind {
             AreaKind::Log => b"VKLG",
@@ -66,7 +67,7 @@ pub(super) enum RecordKind {
     Head = 2,
 }
 
-/// The area before this one, as its head tells.
+/// The previous area of the same kind, as recorded in the head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Previous {
     pub number: u64,
@@ -82,11 +83,11 @@ pub(crate) struct Framer {
 }
 
 impl Framer {
-    /// Of an area of the store with this number.
+    /// For an area of the store with this number.
     pub(crate) fn new(area: Area, store: u64) -> Framer {
         Framer { area, store: Some(store), tag: area.tag(Some(store)) }
     }
-    /// Of an area as programs wrote it that did not know of this one's numbers.
+    /// For an area of version 1, which has no store number.
     #[cfg(test)]
     pub(super) fn of_version_1(area: Area) -> Framer {
         Framer { area, store: None, tag: area.tag(None) }
@@ -102,7 +103,7 @@ impl Framer {
             out.extend(self.store.into_iter().flat_map(u64::to_le_bytes));
         });
     }
-    /// Appends a record that says that all below `safe` is durable.
+    /// Appends a mark, which says that everything below `safe` is durable.
     pub(crate) fn mark(self, out: &mut Vec<u8>, seq: u64, safe: u64) {
         self.frame(out, RecordKind::Mark, seq, |out| out.extend_from_slice(&safe.to_le_bytes()));
     }

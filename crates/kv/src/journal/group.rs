@@ -1,9 +1,9 @@
-//! Making the log safe: one sync for all who wait.
+//! Group sync of the log: one sync for all who wait.
 
 use vellum_base::Result;
 use vellum_base::sync::{Condvar, Mutex};
 
-/// What of the logs is durable, and who waits for more.
+/// How much of the logs is durable, and waiting for more.
 #[derive(Default)]
 pub(crate) struct GroupSync {
     state: Mutex<Synced>,
@@ -17,8 +17,9 @@ struct Synced {
 }
 
 impl GroupSync {
-    /// Returns when all below `upto` is durable: calls `sync`, which says how far that goes, for all who wait; or
-    /// waits for who does. Asks `check` before either: behind a sync that failed the next one may say that all is well.
+    /// Waits until everything below `upto` is durable. One caller runs `sync`, which returns how far it got, on behalf
+    /// of all; the others wait. `check` is called before either: after a failed sync a later one may wrongly report
+    /// success.
     pub(crate) fn upto(
         &self,
         upto: u64,
@@ -49,7 +50,7 @@ impl GroupSync {
         result.map(drop)
     }
 
-    /// Wakes those who wait: there is nothing to wait for.
+    /// Wakes all waiters, as the store has failed.
     pub(crate) fn give_up(&self) {
         self.done.notify_all();
     }

@@ -1,9 +1,9 @@
-//! Reading the records of logs and manifests, and telling a torn tail from damage.
+//! Reading records of logs and manifests, and distinguishing a torn tail from damage.
 //!
-//! 1. Records are shown in order, each whole; the first that does not check out ends the area.
-//! 2. That end is a torn tail if nothing says that more was durable: neither a mark behind it, nor the area after it,
-//!    nor the manifest. Else it is damage, and an error.
-//! 3. A record of another area or another store does not check out.
+//! 1. Records are returned in order, each complete; the first invalid one ends the area.
+//! 2. That end is a torn tail unless more is proved to have been durable: by a mark after it, by the next area, or by
+//!    the manifest. Otherwise it is damage, and an error.
+//! 3. Records of another area or another store are invalid.
 
 use super::frame::{Area, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, RecordKind, VERSIONS};
 use super::search::Search;
@@ -22,23 +22,23 @@ pub(crate) struct Records<'a> {
     tag: u32,
     bytes: &'a [u8],
     offset: usize,
-    /// So far is known to have been durable.
+    /// Known to have been durable up to here.
     safe: u64,
-    /// At least this is the number of the next record.
+    /// Lower bound of the next record's number.
     seq: u64,
-    /// The number that the last mark says comes next.
+    /// The next number according to the last mark.
     marked_seq: u64,
     head: Head,
     ending: Ending,
 }
 
-/// Where an area may end before all that was written to it.
+/// Whether an area may end before everything that was written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Wherever nothing says that more was durable: what follows there was never synced, and a loss of power may have
-    /// left some of it.
+    /// Yes, unless more is proved to have been durable: what follows was never synced, and a power loss may have left
+    /// part of it.
     Torn,
-    /// Only where nothing follows.
+    /// Only if nothing follows.
     Strict,
 }
 
@@ -49,7 +49,7 @@ impl Ending {
     }
 }
 
-/// What an area begins with says.
+/// Contents of the first record of an area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Head {
     previous: Previous,
@@ -135,15 +135,15 @@ impl<'a> Records<'a> {
     pub(crate) fn previous(&self) -> Previous {
         self.head.previous
     }
-    /// Where the next record begins; at the end: how long the area is.
+    /// Offset of the next record; at the end, the length of the area.
     pub(crate) fn offset(&self) -> u64 {
         self.offset as u64
     }
-    /// How much of the area is known to have been durable.
+    /// How many bytes of the area are known to have been durable.
     pub(crate) fn safe(&self) -> u64 {
         self.safe
     }
-    /// The number that the last mark says comes next; 0 before the first.
+    /// The next number according to the last mark; 0 before the first one.
     pub(crate) fn marked_seq(&self) -> u64 {
         self.marked_seq
     }

@@ -1,7 +1,7 @@
-//! Looking through damage for records that check out.
+//! Search for valid records in a damaged area.
 //!
-//! However hostile the bytes, a search takes a time linear in them: a record might begin at each, but to check one
-//! takes as long as to check any other, however many bytes it has.
+//! A search takes time linear in the number of bytes, however hostile they are: a record might begin at each of them,
+//! but checking a candidate takes constant time, whatever its length.
 
 use super::frame::{Area, HEAD_BYTES, RecordKind};
 use super::record::{Ending, Record, Records, seq_of};

@@ -1,12 +1,13 @@
-//! The write-ahead log of a store: batches, framed, until they are in tables. It is cut into logs; the open one is
-//! begun when somebody asks.
+//! The write-ahead log of a store: framed batches, until they are in tables. It is divided into logs; a new one is
+//! begun on request.
 //!
-//! States of the open log: none (nothing was written since the store was opened) → open → closed by the next.
+//! States of the open log: none (nothing was written since the store was opened) → open → closed when the next one
+//! begins.
 //!
 //! Invariants
 //! 1. `total` counts bytes of all logs since the store was opened.
-//! 2. A log's head names the log before it that held anything, and how long it was, and is durable before anything
-//!    follows. So a log that is missing was lost to damage, not to a crash.
+//! 2. The head of a log names the previous non-empty log and its length, and is durable before anything follows it. So
+//!    a missing log is damage, and not the result of a crash.
 
 use super::{Area, Framer, HEAD_BYTES, Previous};
 use crate::media::{AreaWriter, Media};
@@ -14,19 +15,20 @@ use crate::options::Durability;
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
 
-/// What may wait in the process when nobody asked for more.
+/// Most bytes that are buffered in the process with [`Durability::None`].
 const PENDING_BYTES_MAX: usize = 64 << 10;
 
 /// See the module.
 pub(crate) struct Wal {
-    /// The number of the store.
+    /// The store's identity number.
     store: u64,
     pub previous: Previous,
     pub total: u64,
-    /// Bytes of a log that may be taken ahead in memory, if it is to be written there ([`crate::Options::map_files`]).
+    /// Bytes of a log that may be allocated ahead if it is written through a mapping ([`crate::Options::map_files`]);
+    /// `None` if it is not.
     ahead_bytes: Option<u64>,
     log: Option<Log>,
-    /// Logs that were closed and perhaps not synced, oldest first.
+    /// Closed logs that may not have been synced, oldest first.
     closed: Vec<(u64, Arc<dyn AreaWriter>)>,
     frame: Vec<u8>,
 }
@@ -35,29 +37,29 @@ struct Log {
     number: u64,
     area: Arc<dyn AreaWriter>,
     framer: Framer,
-    /// Bytes, pending ones included.
+    /// Length in bytes, including pending ones.
     bytes: u64,
-    /// Framed, not yet handed to the medium.
+    /// Framed bytes that were not handed to the medium yet.
     pending: Vec<u8>,
-    /// So much is known to be durable, and so much was marked as such.
+    /// Bytes known to be durable, and bytes marked as durable in the log.
     safe: u64,
     marked: u64,
 }
 
-/// What is to be synced, and what that makes safe.
+/// Logs to be synced, and what becomes durable by that.
 pub(crate) struct Unsynced {
     pub total: u64,
     closed: Vec<(u64, Arc<dyn AreaWriter>)>,
     open: Option<(u64, u64, Arc<dyn AreaWriter>)>,
 }
 
-/// What a batch of so many bytes takes in a log: a head, a mark, and its record.
+/// Most bytes that a batch takes in a log: a head, a mark, and its record.
 pub(crate) fn record_bytes(batch: usize) -> u64 {
     (batch + 4 * HEAD_BYTES + 32) as u64
 }
 
 impl Unsynced {
-    /// Syncs, oldest first.
+    /// Syncs the logs, oldest first.
     pub(crate) fn sync(&self) -> Result<()> {
         self.closed.iter().try_for_each(|(_, area)| area.sync())?;
         self.open.as_ref().map_or(Ok(()), |(_, _, area)| area.sync())
@@ -65,17 +67,17 @@ impl Unsynced {
 }
 
 impl Wal {
-    /// Of the store with this number, behind the log `previous`.
+    /// A log for the store with this number, continuing after `previous`.
     pub(crate) fn new(store: u64, previous: Previous, ahead_bytes: Option<u64>) -> Wal {
         Wal { store, previous, total: 0, ahead_bytes, log: None, closed: Vec::new(), frame: Vec::new() }
     }
 
-    /// The open log, and how long it is.
+    /// The open log and its length.
     pub(crate) fn open_log(&self) -> Option<(u64, u64)> {
         self.log.as_ref().map(|log| (log.number, log.bytes))
     }
 
-    /// The open log, and how much of it the medium has.
+    /// The open log, and how many of its bytes the medium has.
     pub(crate) fn handed_over(&self) -> Option<(u64, u64)> {
         self.log.as_ref().map(|log| (log.number, log.bytes - log.pending.len() as u64))
     }
@@ -107,7 +109,7 @@ impl Wal {
                 let _ = media.remove_area(name);
             }
         })?;
-        // Later logs, and the manifest, count on this one: it must not go missing.
+        // Later logs and the manifest rely on this one, so its existence must be durable.
         area.sync()?;
         if let Some(bytes) = self.ahead_bytes {
             area.map(bytes);
@@ -122,8 +124,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Appends a batch, whose first record has this number, to the log, which is open; returns `total` after it. After
-    /// an error it never came.
+    /// Appends a batch whose first entry has number `seq` to the open log. Returns `total` after it. On error nothing
+    /// was appended.
     pub(crate) fn append(&mut self, payload: &[u8], seq: u64, durability: Durability) -> Result<u64> {
         let Wal { log: Some(log), frame, total, .. } = self else { unreachable!("a log is open") };
         frame.clear();
@@ -139,13 +141,13 @@ impl Wal {
         Ok(*total)
     }
 
-    /// Hands everything to the medium, and says what is to be synced.
+    /// Hands all pending bytes to the medium, and returns what is to be synced.
     pub(crate) fn hand_over(&mut self) -> Result<Unsynced> {
         self.hand_over_for(self.total)
     }
 
-    /// Hands everything to the medium, and says what is to be synced so that all below `upto` is durable. If there is
-    /// no room for what came later, and waits in the process, that is left out.
+    /// Hands all pending bytes to the medium, and returns what has to be synced for everything below `upto` to be
+    /// durable. Pending bytes after `upto` are left out if there is no room for them.
     pub(crate) fn hand_over_for(&mut self, upto: u64) -> Result<Unsynced> {
         let handed_over = self.log.as_mut().map_or(Ok(()), Log::hand_over);
         let waiting = self.log.as_ref().map_or(0, |log| log.pending.len() as u64);
@@ -158,7 +160,7 @@ impl Wal {
         Ok(Unsynced { total, closed: self.closed.clone(), open })
     }
 
-    /// That was synced.
+    /// To be called when `unsynced` was synced.
     pub(crate) fn synced(&mut self, unsynced: &Unsynced) {
         self.closed.retain(|(number, _)| unsynced.closed.iter().all(|(synced, _)| synced != number));
         if let (Some((number, bytes, _)), Some(log)) = (&unsynced.open, &mut self.log)
@@ -168,14 +170,14 @@ impl Wal {
         }
     }
 
-    /// Logs below this number are in tables: nobody needs them synced.
+    /// Logs below this number are in tables, and need not be synced any more.
     pub(crate) fn forget_below(&mut self, floor: u64) {
         self.closed.retain(|(number, _)| *number >= floor);
     }
 }
 
 impl Log {
-    /// Takes a frame in, to be handed to the medium at once unless it may `wait`. After an error it never came.
+    /// Takes in a frame. It is handed to the medium at once unless it may `wait`. On error it was not taken in.
     fn take(&mut self, frame: &[u8], wait: bool) -> Result<()> {
         if !wait && self.pending.is_empty() {
             self.area.append(self.bytes, frame)?;

@@ -1,4 +1,4 @@
-//! Background tasks: one makes segments into tables, one collects. They sleep until there is work; an idle store writes
+//! Background tasks: one writes segments to tables, one collects. They sleep until there is work; an idle store writes
 //! nothing.
 
 use super::core::{Begun, Core, State};

@@ -1,5 +1,5 @@
-//! A consistent copy of a log store on another medium: segments as they are, those in memory as tables. The
-//! manifest comes last: without it there is no store.
+//! Checkpoints: a consistent copy of a log store on another medium. Segments are linked or copied, those in memory are
+//! written as tables. The manifest comes last: without it there is no store.
 
 use super::background::write_out;
 use super::core::{Begun, Core, View};

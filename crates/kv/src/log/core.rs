@@ -1,14 +1,14 @@
-//! What the parts of an open log store share.
+//! State shared by all parts of an open log store.
 //!
-//! Locks, in the order in which they are taken: `writer`, `moves`, `manifest`, `state`. `wal` and those of the index
-//! are leaves: nothing else is taken while they are held. Background tasks never take `writer`, so a writer may
-//! wait for them with it.
+//! Lock order: `writer`, `moves`, `manifest`, `state`. `wal` and the locks of the index are innermost: no other lock is
+//! taken while they are held. Background tasks never take `writer`, so a writer may wait for them while it holds it.
 //!
 //! Invariants
-//! 1. A pointer of the index names a segment of the view that is in force when the index is read: whoever reads the
-//!    index looks whether the view is still the one it has, and then may follow the pointer as long as it holds it.
-//! 2. A slot is used again when no view in force has it any more.
-//! 3. Of two records of a key the one that was written later is in a segment of a higher order, or further on.
+//! 1. A pointer of the index refers to a segment of the view that is current when the index is read. A reader checks
+//!    after reading the index that its view is still the current one; then it may follow the pointer as long as it
+//!    holds the view.
+//! 2. A slot is reused only when the current view does not have it any more.
+//! 3. Of two records of a key, the later one is in a segment of higher order, or further on in the same segment.
 
 use super::collect::Collected;
 use super::hint::hash_of;

@@ -1,4 +1,4 @@
-//! The last unit of a segment: where its parts are, where it comes from, and what they add up to. See
+//! The foot, which is the last unit of a segment: the places of its parts, its origin, and its sums. See
 //! docs/formats/kv-segment.md.
 
 use super::hint::UNIT_BYTES;

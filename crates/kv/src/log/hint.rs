@@ -1,5 +1,5 @@
-//! What a segment says of its own records, so that the index is found without reading them: hashes, in order, each with
-//! where its record is. Whole units, each checked by itself. See docs/formats/kv-segment.md.
+//! Hints: a summary of a segment's records, from which the index is rebuilt without reading them. It lists hashes in
+//! order, each with the place of its record, in units with a checksum each. See docs/formats/kv-segment.md.
 
 use super::record::HEAD_BYTES;
 use crate::bytes::{Fields, put_varint, u32_at};

@@ -1,13 +1,13 @@
-//! Where the newest record of each key is: seven bytes a key, in memory alone.
+//! The index: the place of the newest record of each key, in seven bytes per key. It is in memory only.
 //!
 //! A key's hash has [`HASH_BITS`] bits. Its first bits choose a *stripe* (a lock) and a *bucket*; twenty bits more, the
-//! *fragment*, are kept with a pointer of 36 bits: FAWN's index (15 and 32 bits), with room for larger stores. What is
-//! found is a hint: whoever asks reads the record and compares the whole key.
+//! *fragment*, are kept with a pointer of 36 bits: FAWN's index (15 and 32 bits), with room for larger stores. A result
+//! is only a candidate: the caller reads the record and compares the whole key.
 //!
 //! Invariants
 //! 1. A bucket's entries are in the order of their fragments.
-//! 2. The bits above the fragment are known from the bucket: when a stripe doubles its buckets, entries move and do
-//!    not change.
+//! 2. The bits above the fragment follow from the bucket, so entries move but do not change when a stripe doubles its
+//!    buckets.
 //! 3. Pointers are unique: two keys never have the same record.
 
 use super::hint::HASH_BITS;

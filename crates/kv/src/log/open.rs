@@ -1,7 +1,6 @@
-//! From options and a medium to an open log store: CURRENT, manifest, segments, logs, index; then what is left over is
-//! removed.
+//! Opening a log store: reads CURRENT, manifest, segments and logs, builds the index, then removes leftovers.
 //!
-//! Nothing is erased before all that the manifest counts on was found in order.
+//! Nothing is erased before everything that the manifest relies on was found without damage.
 
 use super::collect::ORDERS;
 use super::core::{Core, CurrentManifest, State};

@@ -1,9 +1,9 @@
-//! The index of a store that is opened: hints of all segments, in the order of hashes, merged.
+//! Rebuilds the index when a store is opened, by merging the hints of all segments in hash order.
 //!
-//! Records with one hash come together. Two records of which neither says that its hash is another key's, too (its
-//! *twin*), cannot be of two keys that are both there: whoever wrote the later of them looked at the earlier and would
-//! have said so. So the newest counts, and no key is read, and yet no hash is trusted: where one says so, keys are
-//! compared. A hint that does not check out is made anew from the segment's records.
+//! Records with equal hashes come together. If neither of two such records states that another key (a *twin*) has its
+//! hash, they cannot belong to two existing keys: the writer of the later one looked at the earlier one, and would have
+//! noted it. So the newest one counts, without reading any key, and yet no hash is trusted: if one states a twin, keys
+//! are compared. An invalid hint is recomputed from the segment's records.
 
 use super::core::View;
 use super::hint::Note;

@@ -1,5 +1,5 @@
-//! Records of the log: framing that knows nothing of where it is, so that a record that is copied stays the same.
-//! See docs/formats/kv-segment.md.
+//! Records of the log. Their encoding does not depend on their place, so that a copied record stays identical. See
+//! docs/formats/kv-segment.md.
 
 use crate::bytes::u32_at;
 use crate::key::EntryKind;

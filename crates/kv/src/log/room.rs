@@ -1,6 +1,6 @@
-//! What a log store has room for, and what writers wait for until there is more.
+//! The room of a log store, and waiting of writers until there is more.
 //!
-//! The last table that is free is for collecting, which gives some back.
+//! The last free table is kept for collection, which frees more.
 
 use super::core::Core;
 use crate::journal::{SEGMENT_MANIFEST_BYTES, STORE_MANIFEST_BYTES};

@@ -1,12 +1,12 @@
-//! A piece of the log. See docs/formats/kv-segment.md.
+//! Segments, of which the log consists. See docs/formats/kv-segment.md.
 //!
-//! States: in memory, while it is written and until its table is safe; a table; retired, when others have taken its
-//! place: its table is erased when the last holder lets go.
+//! States: in memory, while being written and until its table is durable; a table; retired, when others have replaced
+//! it: its table is erased when the last holder drops it.
 //!
 //! Invariants
-//! 1. In memory and as a table it has the same slot, order and account: a pointer of the index stays good.
-//! 2. What is read of a table is decoded with all its bounds; what does not check out is an error, and the segment is
-//!    passed by when segments are collected.
+//! 1. Slot, order and account stay the same when it becomes a table, so pointers of the index stay valid.
+//! 2. Bytes read from a table are decoded with all bounds checks. An invalid record is an error, and the segment is not
+//!    collected any more.
 
 use super::foot::{Foot, Origin, Sums};
 use super::hint::{Note, UNIT_BYTES, hash_of, read_unit};

@@ -1,4 +1,4 @@
-//! Reading a whole log store to see that it is in order.
+//! Verification of a whole log store.
 
 use super::core::Core;
 use super::hint::{HASH_BITS, Note};

@@ -1,13 +1,13 @@
-//! The way of a write: what is there of its keys, log, open segment, index.
+//! The path of a write: look up its keys, then log, open segment, index.
 //!
-//! Looking what is there may read the medium, so it is done before the lock is taken, and again with it only if the
+//! Looking up keys may read the medium, so it is done before the lock is taken, and repeated with the lock only if the
 //! index has changed.
 //!
 //! Invariants
-//! 1. The open segment holds the records of its logs, and no others.
-//! 2. Every record says whether another key with the same hash was there when it was written: then, and only then, two
-//!    records with one hash may be of two keys that are both there (`rebuild.rs`).
-//! 3. With `moves` held no pointer of the index changes but by this.
+//! 1. The open segment holds exactly the records of its logs.
+//! 2. Every record states whether another key with the same hash existed when it was written. Only if one does can two
+//!    records with one hash belong to two existing keys (`rebuild.rs`).
+//! 3. While `moves` is held nobody else changes pointers of the index.
 
 use super::collect::ORDERS;
 use super::core::{Begun, Core, State};

@@ -1,9 +1,11 @@
-//! Objects of tables, and values of logs that they point into, in memory: a clock in each of a few shards.
+//! The cache for objects of tables and values in logs: sharded, with clock eviction in each shard.
 //!
-//! Keyed by table or log, which share their numbers, and place. None is used twice, so nothing here is ever stale.
+//! Keys are the number of a table or log (which share one number space) and a place in it. Numbers are never reused, so
+//! entries are never stale.
 //!
-//! A full cache is not for what is read once: with *visits*, a leaf that is missed leaves a mark, and is let in if it
-//! is missed again while the mark is there. Who is not let in costs no memory, and takes nobody's place.
+//! A full cache should not be filled by leaves that are read once. With *visits*, a missed leaf leaves a mark, and is
+//! admitted only if it is missed again while the mark exists. One that is not admitted takes no memory and evicts
+//! nothing.
 
 use crate::lsm::striped::Striped;
 use crate::lsm::table::Object;
@@ -13,12 +15,12 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 const SHARDS: usize = 16;
-/// Bytes of the cache for each mark of a visit: four for each leaf that it holds, two bytes each.
+/// Cache bytes per mark: four marks, of two bytes each, for each leaf that the cache can hold.
 const BYTES_PER_MARK: usize = 1024;
-/// What an entry takes besides its object's bytes, about.
+/// Approximate overhead of an entry in bytes.
 const OVERHEAD_BYTES: usize = 128;
 
-/// A table's number and the object's first unit; or a log's, and where a value is in it
+/// The number of a table and the first unit of an object; or that of a log and the place of a value
 /// ([`crate::lsm::kept_log::Pointer::place`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
@@ -27,7 +29,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A hash; its high bits are the best.
+    /// A hash whose high bits are best mixed.
     #[inline]
     fn mixed(self) -> u64 {
         let mixed = (self.table ^ u64::from(self.unit) << 20).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -39,9 +41,9 @@ impl Place {
 pub(crate) struct Cache {
     shards: Vec<Mutex<Shard>>,
     shard_bytes: usize,
-    /// Hits that passed it by.
+    /// Hits through pins, which do not look the object up.
     hits_aside: Striped,
-    /// Of leaves that were missed and not let in, each at the place that its hash says. None: all are let in.
+    /// Marks of missed leaves, indexed by hash. If empty, everything is admitted.
     visits: Box<[AtomicU16]>,
 }
 
@@ -71,18 +73,18 @@ impl Cache {
         Cache { shards, shard_bytes, hits_aside: Striped::default(), visits: Box::default() }
     }
 
-    /// One that lets in, once it is full, what is missed twice.
+    /// One that, once full, admits only what is missed twice.
     pub(crate) fn with_visits(bytes_max: usize) -> Cache {
         let marks = (bytes_max / BYTES_PER_MARK).next_power_of_two();
         Cache { visits: (0..marks).map(|_| AtomicU16::new(0)).collect(), ..Cache::new(bytes_max) }
     }
 
-    /// True if there is room for an object of so many bytes at all.
+    /// True if an object of so many bytes could be cached at all.
     pub(crate) fn can_hold(&self, bytes: usize) -> bool {
         bytes + OVERHEAD_BYTES <= self.shard_bytes
     }
 
-    /// True if an object of so many bytes, which was missed, is to be inserted.
+    /// True if a missed object of so many bytes is to be inserted.
     #[inline]
     pub(crate) fn admits(&self, place: Place, bytes: usize) -> bool {
         if self.visits.is_empty() {
@@ -113,13 +115,13 @@ impl Cache {
         Some(slot.object.clone())
     }
 
-    /// Something that is here was used, and found on a shorter way.
+    /// Counts a hit on a cached object that was found through a pin.
     #[inline]
     pub(crate) fn hit_aside(&self) {
         self.hits_aside.add(1);
     }
 
-    /// True if the object is here and was used since the hand last passed. Is no use.
+    /// True if the object is cached and was used since the clock hand last passed. Does not count as a use.
     pub(crate) fn is_in_use(&self, place: Place) -> bool {
         let shard = self.shard(place).lock();
         shard.index.get(&place).is_some_and(|at| shard.slots[*at].used || shard.slots[*at].object.is_used())
@@ -132,7 +134,7 @@ impl Cache {
         drop(evicted); // frees memory outside the lock
     }
 
-    /// Gives up an object that nobody will ask for any more.
+    /// Removes an object that nobody will look up any more.
     pub(crate) fn remove(&self, place: Place) {
         let mut shard = self.shard(place).lock();
         let removed = shard.index.get(&place).copied().map(|at| shard.take(at));
@@ -144,7 +146,7 @@ impl Cache {
     pub(crate) fn bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().bytes).sum()
     }
-    /// Lookups that found their object, and that did not.
+    /// Numbers of lookups that hit and that missed.
     pub(crate) fn hits_and_misses(&self) -> (u64, u64) {
         let of_shard = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
@@ -183,7 +185,7 @@ impl Shard {
         evicted
     }
 
-    /// Takes the next slot that was not used since the hand last passed. There is one slot at least.
+    /// Takes the next slot that was not used since the hand last passed. There must be at least one slot.
     fn evict(&mut self) -> Arc<Object> {
         loop {
             if self.hand >= self.slots.len() {
@@ -195,7 +197,7 @@ impl Shard {
             }
             self.hand += 1;
         }
-        // The newest takes its place, and is passed: it has a whole round to be used in.
+        // The newest slot moves to its place and the hand passes it, so it has a full round in which to be used.
         self.hand += 1;
         self.take(self.hand - 1)
     }

@@ -1,9 +1,10 @@
-//! Which objects of a table, or values of a log, went to the cache: when it is replaced, they leave at once.
+//! Which objects of a table, or values of a log, went to the cache, so that they can be evicted at once when it is
+//! replaced.
 
 use crate::lsm::cache::{Cache, Place};
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A bit for every unit at which something begins that went to the cache.
+/// A bit per unit: something that begins there went to the cache.
 pub(crate) struct CachedUnits(Box<[AtomicU64]>);
 
 impl CachedUnits {
@@ -18,7 +19,7 @@ impl CachedUnits {
         }
     }
 
-    /// All of them leave.
+    /// Evicts all of them.
     pub(crate) fn leave(&mut self, cache: &Cache, table: u64) {
         for (word, bits) in self.0.iter_mut().enumerate() {
             let mut bits = std::mem::take(bits.get_mut());

@@ -1,5 +1,5 @@
-//! A consistent copy of a store on another medium: tables as they are, linked where that can be, memtables as tables.
-//! The manifest comes last: without it there is no store.
+//! Checkpoints: a consistent copy of a store on another medium. Tables are linked or copied, memtables are written as
+//! tables. The manifest comes last: without it there is no store.
 
 use crate::journal::{Area, COMPARATOR, Edit, Previous, TableMeta, Wal};
 use crate::key::Stamp;
@@ -24,7 +24,7 @@ impl Core {
     /// See [`crate::Map::checkpoint`].
     pub(crate) fn checkpoint(&self, into: &Arc<dyn Media>) -> Result<()> {
         check_empty(&**into)?;
-        // With the lock held no batch is half there.
+        // With the lock held no batch is partly applied.
         let writer = self.writer.lock();
         let (view, last_seq) = (self.view.load_full(), writer.next_seq - 1);
         drop(writer);
@@ -41,7 +41,8 @@ impl Core {
         }
         whole.added.extend(self.memtables_as_tables(&view, last_seq, into)?);
         whole.last_seq = Some(last_seq);
-        // An empty log from which on logs count: those that tables point into never do, though the tables go.
+        // An empty log, from which on logs are replayed. Those that tables point into must never be, even after the
+        // tables are gone.
         let (store, log) = (self.env.random(), self.number());
         Wal::new(store, Previous::default(), None).begin(&**into, log, last_seq + 1)?;
         whole.log_floor = Some(log);
@@ -62,8 +63,8 @@ impl Core {
         })
     }
 
-    /// Copies a table; into several where the other medium's are smaller, or have larger units, or cannot keep the logs
-    /// that it points into.
+    /// Copies a table. It is rewritten, perhaps as several, if the other medium has smaller tables or larger units, or
+    /// cannot keep the logs that it points into.
     fn copy_table(&self, table: &Arc<Table>, level: usize, into: &Arc<dyn Media>) -> Result<Vec<TableMeta>> {
         let meta = &table.meta;
         if meta.points() && !into.keeps_areas() {
@@ -98,7 +99,7 @@ impl Core {
         sink.finish()
     }
 
-    /// Writes what the memtables hold up to `last_seq`.
+    /// Writes the entries of the memtables up to `last_seq` as tables.
     fn memtables_as_tables(
         &self,
         view: &View,
@@ -122,7 +123,7 @@ impl Core {
         into: &Arc<dyn Media>,
     ) -> Result<Vec<TableMeta>> {
         let mut entry = MemtableCursor::new(memtable.clone());
-        // Of each key the newest: the copy has no snapshots.
+        // Only the newest version of each key: the copy has no snapshots.
         let mut sweep = Sweep::new(Vec::new(), dead);
         let mut sink = TableSink::on(&**into, &self.next_number, &self.options, Intent::COPY);
         entry.first()?;

@@ -1,7 +1,8 @@
-//! Keys in order, packed: where the tables of a level end, so that a search among them touches a few lines of memory,
-//! and no table but the one that it finds; or the keys of a leaf (`table/entry_fences.rs`).
+//! Sorted keys in packed form, for searching with few cache misses: the last keys of a level's tables, so that a search
+//! touches only the table that it finds; or the keys of a leaf (`table/entry_fences.rs`).
 //!
-//! Invariant: of two ends in order, the packed ones are in order or equal. Equal ones tell nothing; then keys do.
+//! Invariant: packing preserves order, but different keys may have equal packed forms. Then the keys themselves have to
+//! be compared.
 
 use crate::bytes::shared_len;
 use std::ops::Range;
@@ -11,14 +12,14 @@ const PACKED_BYTES: usize = 8;
 /// See the module.
 #[derive(Clone, Default)]
 pub(crate) struct Fences {
-    /// What all ends begin with.
+    /// The common prefix of all keys.
     shared: Vec<u8>,
-    /// The eight bytes behind it, zeros where there are fewer.
+    /// The eight bytes after it, zero-padded.
     packed: Vec<u64>,
 }
 
 impl Fences {
-    /// Of a level whose tables end with these keys, in their order.
+    /// The fences of a level whose tables end with these keys, in order.
     pub(crate) fn new<'a>(ends: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Fences {
         let first = ends.clone().next().unwrap_or_default();
         let shared = ends.clone().fold(first, |shared, end| &shared[..shared_len(shared, end)]);
@@ -27,7 +28,7 @@ impl Fences {
         fences
     }
 
-    /// None yet; for about so many keys, of which `first` and `last` are the first and the last.
+    /// Empty fences with capacity for about `keys` keys, between `first` and `last`.
     pub(crate) fn between(first: &[u8], last: &[u8], keys: usize) -> Fences {
         Fences { shared: first[..shared_len(first, last)].to_vec(), packed: Vec::with_capacity(keys) }
     }
@@ -38,8 +39,7 @@ impl Fences {
         self.packed.push(pack(key.get(self.shared.len()..).unwrap_or_default()));
     }
 
-    /// Those that may be `key`; all before are below it, and all behind are above. Where nothing may be, the range is
-    /// empty.
+    /// Positions that may equal `key`; all before are below it, and all after are above. Empty if none can.
     #[inline]
     pub(crate) fn alike(&self, key: &[u8]) -> Range<usize> {
         let Some(rest) = key.strip_prefix(&self.shared[..]) else {
@@ -52,17 +52,17 @@ impl Fences {
         from..from + alike
     }
 
-    /// So many bytes of keys that are alike are the same, where both have them.
+    /// Number of leading bytes in which keys with equal packed forms agree, as far as both have them.
     pub(crate) fn covered(&self) -> usize {
         self.shared.len() + PACKED_BYTES
     }
 
-    /// What they take in memory, without what is in reserve.
+    /// Memory in bytes, without spare capacity.
     pub(crate) fn bytes(&self) -> usize {
         self.shared.len() + self.packed.len() * PACKED_BYTES
     }
 
-    /// The first table that ends at or behind `key`. `end` is the key that a table ends with.
+    /// The first table that ends at or after `key`. `end` returns the last key of a table.
     #[inline]
     pub(crate) fn first<'a>(&self, key: &[u8], end: impl Fn(usize) -> &'a [u8]) -> usize {
         let Range { start: mut low, end: mut high } = self.alike(key);
@@ -74,7 +74,7 @@ impl Fences {
     }
 }
 
-/// Eight bytes of a key, zeros where there are fewer, in the order of keys.
+/// Eight bytes of a key, zero-padded, as a number that preserves the order.
 #[inline]
 pub(crate) fn pack(key: &[u8]) -> u64 {
     match key.first_chunk() {

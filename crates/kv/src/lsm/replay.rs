@@ -1,8 +1,8 @@
-//! Logs into memtables, when a store is opened.
+//! Replay of logs into memtables when a store is opened.
 //!
-//! 1. Logs that follow each other share a memtable while they fit: a store that is opened often for little makes no
-//!    table, and so no merge, of each of its lives.
-//! 2. The newest memtable goes on being written; older ones go straight to tables.
+//! 1. Successive logs share a memtable as long as they fit, so that a store which is opened often for few writes does
+//!    not create a table each time.
+//! 2. The newest memtable becomes the active one; older ones are flushed at once.
 
 use crate::batch::check_payload;
 use crate::journal::{Area, Counted, Ending, LogRead, Payload, read_chain};
@@ -14,7 +14,7 @@ use crate::media::Media;
 use std::sync::Arc;
 use vellum_base::Result;
 
-/// Batches of a log, as they are in it.
+/// The batches of a log, in order.
 #[derive(Default)]
 pub(crate) struct Content {
     payloads: Vec<u8>,
@@ -29,16 +29,16 @@ struct Place {
     bytes: usize,
 }
 
-/// A memtable, and the logs that it is of.
+/// A memtable and the logs that it was replayed from.
 pub(crate) struct Replayed {
     pub memtable: Memtable,
     pub logs: Vec<u64>,
-    /// What it counts for among its limits.
+    /// Its size as accounted for by the writer.
     pub bytes: usize,
     last_seq: u64,
 }
 
-/// The logs that count, oldest first.
+/// The logs to be replayed, oldest first.
 pub(crate) fn read_logs(
     media: &dyn Media,
     areas: &[Area],
@@ -56,7 +56,7 @@ pub(crate) fn read_logs(
     })
 }
 
-/// Memtables on their way to tables, oldest first, and the one to go on with.
+/// Memtables to be flushed, oldest first, and the active one.
 pub(crate) fn replay(logs: Vec<LogRead<Content>>, limits: &Limits) -> (Vec<Frozen>, Replayed) {
     let mut all: Vec<Replayed> = Vec::new();
     for log in logs {

@@ -1,5 +1,5 @@
-//! What an iterator merges: sources of every kind that a store has, known to the compiler. A step of a scan asks its
-//! source half a dozen things, which cost more to call than to answer.
+//! The sources that an iterator merges, as an enum instead of trait objects: a step of a scan makes half a dozen calls
+//! to its source, for which dynamic dispatch would cost more than the work.
 
 use crate::key::Stamp;
 use crate::lsm::level::LevelCursor;
@@ -9,7 +9,7 @@ use crate::lsm::table::{Table, TableCursor};
 use std::sync::Arc;
 use vellum_base::Result;
 
-/// See the module. `T` has the tables of a level.
+/// See the module. `T` provides the tables of a level.
 pub(crate) enum Source<T> {
     Memtable(MemtableCursor),
     Table(TableCursor),

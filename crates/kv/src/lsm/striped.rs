@@ -1,5 +1,4 @@
-//! Counters that many tasks add to: each thread has a stripe of its own, so that no line of a processor's cache is
-//! passed around.
+//! Striped counters: threads add to different stripes, so that they do not contend for a cache line.
 
 use std::cell::Cell;
 use vellum_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -32,7 +31,7 @@ fn own() -> usize {
 }
 
 impl Striped {
-    /// Adds `count`; what this thread's stripe, which perhaps others share, held before.
+    /// Adds `count`; returns what the thread's stripe, which others may share, held before.
     #[inline]
     pub(crate) fn add(&self, count: u64) -> u64 {
         self.stripes[own()].0.fetch_add(count, Relaxed)
@@ -43,7 +42,7 @@ impl Striped {
         self.stripes.iter().map(|stripe| stripe.0.load(Relaxed)).sum()
     }
 
-    /// Begins anew.
+    /// Resets the sum to 0.
     pub(crate) fn reset(&self) {
         self.stripes.iter().for_each(|stripe| stripe.0.store(0, Relaxed));
     }

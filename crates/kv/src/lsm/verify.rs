@@ -1,4 +1,4 @@
-//! Reading a whole store to see that it is in order.
+//! Verification of a whole store.
 
 use crate::journal::{Area, AreaKind, Ending, LEVELS, Records};
 use crate::lsm::core::Core;
@@ -14,17 +14,18 @@ use std::sync::Arc;
 use vellum_base::{Error, Result};
 
 impl Core {
-    /// Reads every table twice, as it lies and through its index, and checks checksums, order, filters, counts and
-    /// bounds; that tables of a level do not overlap; the logs; and that the manifest says what is in force.
+    /// Reads every table twice, sequentially and through its index, and checks checksums, order, filters, counts and
+    /// bounds. Also checks that tables of a level do not overlap, the logs, and that the manifest agrees with the
+    /// current version.
     pub(crate) fn verify(&self) -> Result<Verified> {
         let mut seen = Verified::default();
         seen.note(self.verify_manifest())?;
         let store = Some(self.manifest.lock().store());
         for area in self.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
-            // Behind what the open one has now there may be zeros, and its next records.
+            // After the current end of the open log there may be zeros, and records being appended.
             let open = self.writer.lock().wal.handed_over().filter(|(log, _)| *log == area.number);
             let result = verify_log(&*self.media, area, store, open.map(|(_, bytes)| bytes));
-            // Those below the floor count no more, and are removed meanwhile.
+            // Logs below the floor are no longer needed, and may be removed meanwhile.
             if area.number >= self.state.lock().log_floor {
                 seen.logs += 1;
                 seen.note(result)?;
@@ -34,7 +35,7 @@ impl Core {
             seen.note_strict(self.verify_logs_strictly())?;
         }
         seen.problems.extend(self.media.problems());
-        // Held, so that nothing of it is erased meanwhile.
+        // Held, so that no table of it is erased meanwhile.
         let version = self.view.load().version.clone();
         let library = Library::without_cache(self.env.clone());
         for (level, tables) in version.levels.iter().enumerate() {
@@ -59,7 +60,7 @@ fn verify_table(
     Arc::new(Table::on(library, media, table.meta.clone())?).verify(|keyspace| keyspaces.knows(keyspace))
 }
 
-/// Neighbours of a level below the first may share a key, and no more.
+/// Neighbours in a sorted level may share one key, but not overlap further.
 fn overlaps(version: &Version, level: usize) -> Vec<String> {
     let tables = if level == 0 { &[] } else { &version.levels[level][..] };
     let pairs = tables.windows(2).filter(|pair| pair[0].meta.largest > pair[1].meta.smallest);
@@ -88,7 +89,7 @@ impl Core {
         read_logs(&*self.media, &self.media.areas()?, &told, how).map(drop)
     }
 
-    /// Compares the manifest with the version in force.
+    /// Compares the manifest with the current version.
     fn verify_manifest(&self) -> Result<()> {
         let held = self.manifest.lock();
         let Some(bytes) = self.media.current()? else {

@@ -53,23 +53,22 @@ impl Core {
     /// to be flushed.
     pub(crate) fn wait_to_delete(&self) -> Result<()> {
         match self.wait_for_tables(self.merge_tables(), LEVELS) {
-            Err(error) if error.kind() != Kind::NoSpace => Err(error),
-            Err(_) if self.media.room_bytes().is_some() => self.wait_for_tables(self.spare_for(true), 0),
-            Err(_) => self.wait_for_room(|version, state| self.may_delete(version, state), 0),
-            Ok(()) => Ok(()),
+            Err(error) if error.kind() == Kind::NoSpace => {
+                self.wait_for_room(|version, state| self.may_delete(version, state), 0)
+            }
+            waited => waited,
         }
     }
 
-    /// Waits until puts may be added to a memtable that has none. Only needed where every table takes a superblock:
-    /// there the room kept for deletes has to suffice for flushing the puts beside them.
+    /// Waits until puts may be added to a memtable that has none: deletes may have to flush them with the room that is
+    /// kept for deletes.
     pub(crate) fn wait_to_begin_puts(&self) -> Result<()> {
         let is_empty = |version: &Version| version.levels.iter().all(Vec::is_empty);
-        let may =
-            |version: &Version, state: &State| is_empty(version) || self.has_room_to_flush(0, version, state);
-        match self.media.room_bytes() {
-            Some(_) => Ok(()),
-            None => self.wait_for_room(may, 1),
-        }
+        let bytes = 2 * self.memtable_bytes_max(); // as a log, and as a table
+        let may = |version: &Version, state: &State| {
+            is_empty(version) || self.has_room_to_flush(bytes, version, state)
+        };
+        self.wait_for_room(may, 1)
     }
 
     fn may_delete(&self, version: &Version, state: &State) -> bool {

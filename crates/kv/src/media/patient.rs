@@ -1,5 +1,5 @@
-//! A medium as a repair reads it, which must not take for damage what is none: a read that fails is tried again, and of
-//! a log or a manifest that still cannot be read whole, the rest is read.
+//! A medium wrapper for repairs, which must not take a transient read error for damage: a failed read is retried, and
+//! of a log or manifest that still cannot be read as a whole, everything readable is returned.
 
 use super::{AreaReader, AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
 use crate::journal::Area;

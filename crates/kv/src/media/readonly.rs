@@ -1,4 +1,4 @@
-//! A medium that nothing is written to, whatever is found on it.
+//! A medium wrapper that refuses all changes.
 
 use super::{AreaReader, AreaWriter, Intent, Media, MediaShape, Placement, TableReader, TableWriter};
 use crate::journal::Area;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vellum_base::{Error, LedgerSnapshot, Result};
 
-/// Lets reads through, and refuses the rest.
+/// Passes reads through, and refuses everything else.
 pub(crate) struct ReadOnly(pub Arc<dyn Media>);
 
-/// What a store that was opened read-only says to those who want to write.
+/// The error that writes return in a store that was opened read-only.
 pub(crate) fn refused() -> Error {
     Error::invalid("the store was opened read-only")
 }

@@ -1,17 +1,20 @@
-//! Collecting: what segments still hold is copied into new ones, which take their place (Freewrite, section 3.2).
+//! Collection (garbage collection): live records of segments are copied to new ones, which replace them (Freewrite,
+//! section 3.2).
 //!
-//! Runs of records that are all live keep their places within units, by bubbles that the planner of compaction judges,
-//! so that what is below need not write them again.
+//! Runs of live records keep their alignment by bubbles, on which the same planner decides as in compaction, so that
+//! the layer below need not write them again.
 //!
 //! Invariants
-//! 1. New segments are safe before the manifest names them, and their orders are between those of the neighbours of the
-//!    old ones: a segment says its order itself, so each is known when it is begun. Old ones are erased when the
-//!    manifest that does not name them is durable and nobody reads them.
-//! 2. The index follows after the manifest: what was overwritten meanwhile is found to be so, and is garbage at once.
-//! 3. A record that is hidden goes when what hides it is durable.
-//! 4. A delete goes when no segment older than those collected has garbage: all that it hid goes with it, or is gone.
-//! 5. If only a part of a segment fitted, the segment stays and the copies are ordered before it. A copy does not count
-//!    if the segment has a delete of the same hash, which would hide it.
+//! 1. New segments are durable before the manifest names them. Their orders lie between those of the old ones'
+//!    neighbours; a segment contains its order, so it is chosen when the segment is begun. Old segments are erased when
+//!    a manifest that does not name them is durable, and nobody reads them.
+//! 2. The index is updated after the manifest. Records overwritten meanwhile are detected then, and their copies are
+//!    garbage at once.
+//! 3. An overwritten record is dropped only if the record that hides it is durable.
+//! 4. A delete is dropped when no segment older than the collected ones has garbage: everything that it hid is dropped
+//!    with it, or gone already.
+//! 5. If only part of a segment fits, the segment stays and the copies are ordered before it. A copy is not used if the
+//!    segment has a delete of the same hash, which would hide it.
 
 mod copied;
 mod output;

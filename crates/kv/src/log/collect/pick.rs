@@ -1,6 +1,6 @@
-//! Which segments are worth collecting. Pure.
+//! Choice of segments worth collecting. Pure.
 //!
-//! Only neighbours are collected together, so that what is newer stays behind what is older.
+//! Only neighbours are collected together, so that the order of records by age is kept.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Bytes that are added and never moved: the payloads of batches, as they came; and where they are in a log.
+//! Append-only memory for the payloads of batches, unchanged, and their places in logs.
 
 use super::LogPlace;
 use crate::batch::{BatchEntry, decode_entry};
@@ -6,7 +6,7 @@ use crate::lsm::kept_log::POINTED_BYTES_MIN;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Where an entry of a batch is.
+/// The place of an entry of a batch in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     chunk: u32,
@@ -23,7 +23,7 @@ impl Place {
 #[derive(Default)]
 pub(crate) struct Arena {
     chunks: Vec<Chunk>,
-    /// Those that batches are in, in the order in which they came.
+    /// Numbers of the logs that batches are in, in order.
     logs: Vec<u64>,
     /// Memory taken.
     bytes: usize,
@@ -32,11 +32,11 @@ pub(crate) struct Arena {
 #[derive(Default)]
 struct Chunk {
     bytes: Vec<u8>,
-    /// Of batches that may have a value worth a pointer.
+    /// Marks of batches that may have a value worth a pointer.
     marks: Vec<Mark>,
 }
 
-/// A batch begins at byte `at`. In the log of this index it begins at `offset`.
+/// A batch that begins at byte `at` of the arena begins at `offset` of the log with this index.
 struct Mark {
     at: u32,
     log: u32,
@@ -44,9 +44,9 @@ struct Mark {
 }
 
 impl Chunk {
-    /// The mark of the batch that the byte at `offset` is in, which must have one.
+    /// The mark of the batch that contains the byte at `offset`; it must have one.
     fn mark_of(&self, offset: u32) -> Option<&Mark> {
-        // Batches are about alike, so it is about where it would be if they all were.
+        // Batches have similar lengths, so start from where it would be if all were equal.
         let guess = self.marks.len() * offset as usize / self.bytes.len().max(1);
         let is_before = |at: usize| self.marks.get(at).is_some_and(|mark| mark.at <= offset);
         let (mut low, mut high, mut step) = (guess, guess, 1);
@@ -77,7 +77,7 @@ impl Arena {
         self.chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum()
     }
 
-    /// Keeps `payload`, which is in a log there, in one piece. Where it is is told of all payloads, or of none.
+    /// Stores `payload` contiguously, with its place in a log. The place must be given for all payloads or for none.
     pub(crate) fn push(&mut self, payload: &[u8], in_log: Option<LogPlace>) -> Place {
         let is_full = |chunk: &Chunk| chunk.bytes.capacity() - chunk.bytes.len() < payload.len();
         if self.chunks.last().is_none_or(is_full) {
@@ -106,7 +106,7 @@ impl Arena {
         decode_entry(bytes).expect("batches are checked before they come here").0
     }
 
-    /// The entry at `place` will be asked for soon.
+    /// Prefetches the entry at `place`.
     #[inline]
     pub(crate) fn prefetch(&self, place: Place) {
         let (bytes, offset) = (&self.chunks[place.chunk as usize].bytes, place.offset as usize);
@@ -120,7 +120,7 @@ impl Arena {
         self.entry(place).key
     }
 
-    /// Where the value of the entry at `place` is in a log, if that is known and it is worth a pointer.
+    /// The place in a log of the value of the entry at `place`, if known and worth a pointer.
     pub(crate) fn value_in_log(&self, place: Place) -> Option<LogPlace> {
         let chunk = &self.chunks[place.chunk as usize];
         let (entry, bytes) = decode_entry(&chunk.bytes[place.offset as usize..])?;

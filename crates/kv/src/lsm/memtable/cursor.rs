@@ -1,4 +1,4 @@
-//! Walking through a memtable while it grows: a cursor copies the entry it stands on.
+//! Cursor over a memtable that may be growing: it holds a copy of the current entry.
 
 use super::tree::Position;
 use super::{Inner, LogPlace, Memtable};
@@ -7,14 +7,14 @@ use crate::lsm::merge::{Cursor, Stream};
 use std::sync::Arc;
 use vellum_base::Result;
 
-/// A place in a memtable, with a copy of the entry there.
+/// A cursor over a memtable, with a copy of the current entry.
 pub(crate) struct MemtableCursor {
     table: Arc<Memtable>,
     key: Vec<u8>,
     value: Vec<u8>,
     stamp: Stamp,
     at: Option<Position>,
-    /// How many entries the memtable had when `at` was found; positions move when it grows.
+    /// Number of entries when `at` was found; positions shift as the memtable grows.
     count: usize,
 }
 
@@ -24,7 +24,7 @@ impl MemtableCursor {
         MemtableCursor { table, key, value, stamp: Stamp(0), at: None, count: 0 }
     }
 
-    /// Where the value of the entry is in a log, if that is known and it is worth a pointer.
+    /// The place of the current value in a log, if known and worth a pointer.
     pub(crate) fn place_in_log(&self) -> Option<LogPlace> {
         let inner = self.table.inner.read();
         let at = self.found_again(&inner)?;

@@ -1,14 +1,14 @@
-//! Which keys a memtable certainly does not hold, told without its lock: most gets of a store that is larger than its
-//! memory would wait for the lock, and look through the tree, in vain.
+//! Bloom filter of a memtable, queried without its lock. Without it, most gets of a store that is larger than memory
+//! would wait for the lock and search the tree in vain.
 //!
 //! Invariants
-//! 1. A key's bits are set before its entry may be seen, by who makes its number visible with `Release`. So who has
-//!    read that number with `Acquire` finds them, though they are read and set as `Relaxed`.
-//! 2. A filter without words holds everything.
+//! 1. The bits of a key are set before its sequence number becomes visible by a `Release` store. Whoever has loaded
+//!    that number with `Acquire` therefore sees them, although they are read and set with `Relaxed`.
+//! 2. A filter without words lets every key through.
 
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// So many bytes of a memtable have a byte of the filter: about ten bits for an entry of 128 bytes.
+/// Bytes of a memtable per byte of filter: about ten bits for an entry of 128 bytes.
 const BYTES_A_BYTE: usize = 128;
 
 /// See the module. All bits of a key are in one word.
@@ -18,7 +18,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// For a memtable of so many bytes.
+    /// A filter for a memtable of so many bytes.
     pub(super) fn for_bytes(memtable_bytes: usize) -> Filter {
         let words = (memtable_bytes / BYTES_A_BYTE / 8).max(1);
         Filter { words: (0..words).map(|_| AtomicU64::new(0)).collect() }
@@ -29,14 +29,14 @@ impl Filter {
         self.words.len() * 8
     }
 
-    /// Puts a key with this hash in. One thread at a time.
+    /// Adds a key by its hash. Only one thread may do so at a time.
     #[inline]
     pub(super) fn insert(&self, hash: u64) {
         let Some(word) = self.word(hash) else { return };
         word.store(word.load(Relaxed) | bits_of(hash), Relaxed);
     }
 
-    /// False if no key with this hash was put in.
+    /// False if no key with this hash was added.
     #[inline]
     pub(super) fn may_hold(&self, hash: u64) -> bool {
         self.word(hash).is_none_or(|word| word.load(Relaxed) & bits_of(hash) == bits_of(hash))

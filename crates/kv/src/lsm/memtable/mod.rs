@@ -1,8 +1,8 @@
-//! The newest entries, in memory: one writer at a time, any number of readers.
+//! Memtables: the newest entries, in memory. One writer at a time, any number of readers.
 //!
 //! Invariants
-//! 1. Entries are never changed or removed; a memtable is dropped whole.
-//! 2. No reader keeps the lock between two calls; who asks for a key that is not there seldom takes it (`filter.rs`).
+//! 1. Entries are never changed or removed; a memtable is dropped as a whole.
+//! 2. Readers do not hold the lock between calls; lookups of absent keys rarely take it (`filter.rs`).
 
 mod arena;
 mod cursor;
@@ -20,7 +20,7 @@ use filter::Filter;
 use tree::{Position, Slot, Tree};
 use vellum_base::sync::RwLock;
 
-/// How many entries ahead a walk prefetches: reading memory takes about as long as they do.
+/// Prefetch distance of a walk, in entries: a load from memory takes about as long as processing that many.
 const ENTRIES_AHEAD: usize = 8;
 
 /// See the module.
@@ -37,7 +37,7 @@ struct Inner {
     user_bytes: u64,
 }
 
-/// Where something is in a log.
+/// A place in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPlace {
     pub log: u64,
@@ -45,13 +45,14 @@ pub(crate) struct LogPlace {
 }
 
 impl Memtable {
-    /// Of so many bytes, about. The default is for who asks for no single keys: it has no filter.
+    /// An empty memtable for about so many bytes. `Memtable::default` has no filter, for use without lookups of single
+    /// keys.
     pub(crate) fn new(bytes: usize) -> Memtable {
         Memtable { filter: Filter::for_bytes(bytes), ..Memtable::default() }
     }
 
-    /// Adds the entries of a payload that was checked, numbered from `seq`. Returns how many there were. Where it is in
-    /// a log is told of all payloads, or of none.
+    /// Adds the entries of a checked payload, numbered from `seq`, and returns their number. The place in a log must be
+    /// given for all payloads or for none.
     pub(crate) fn insert(&self, payload: &[u8], seq: u64, in_log: Option<LogPlace>) -> u64 {
         let inner = &mut *self.inner.write();
         let mut place = inner.arena.push(payload, in_log);
@@ -68,7 +69,7 @@ impl Memtable {
         count
     }
 
-    /// Memory taken, about.
+    /// Approximate memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let inner = self.inner.read();
         inner.arena.bytes() + inner.tree.bytes() + self.filter.bytes()
@@ -86,7 +87,7 @@ impl Memtable {
         Some((key(inner.tree.first()?), key(inner.tree.last()?)))
     }
 
-    /// Bytes of the newest values of keys that have so many at least, and of all that was written.
+    /// Bytes of newest values that are at least so long, and bytes of everything written.
     pub(crate) fn newest_bytes(&self, value_bytes_min: usize) -> (u64, u64) {
         let inner = self.inner.read();
         let (mut at, mut last, mut newest): (_, Option<&[u8]>, _) = (inner.tree.first(), None, 0);
@@ -108,7 +109,8 @@ impl Memtable {
         at.is_some_and(|at| inner.entry(inner.tree.slot(at).place).key < &range.upper[..])
     }
 
-    /// The newest entry of `key`, whose hash is `hash`, up to `stamp`; its value goes to `out`, which is emptied first.
+    /// Finds the newest entry of `key` up to `stamp`, and copies its value to `out`, which is cleared first. `hash` is
+    /// that of the key.
     pub(crate) fn get(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Option<EntryKind> {
         if !self.filter.may_hold(hash) {
             return None;
@@ -131,7 +133,7 @@ impl Inner {
         self.arena.entry(place)
     }
 
-    /// Who walks through entries will come to those after `at`, which are anywhere in memory.
+    /// Prefetches entries that a walk will reach after `at`; they are scattered in memory.
     #[inline]
     fn prefetch_after(&self, at: Position) {
         let ahead = self.tree.further(at, ENTRIES_AHEAD);

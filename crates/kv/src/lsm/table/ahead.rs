@@ -1,7 +1,7 @@
-//! Reading ahead of a scan: from the third leaf in a row on, those that follow are read with it, twice as many each
-//! time. They do not go to the cache, which is for what is asked for again; but what is there is taken from there. Once
-//! that is as many as are read in one go, the medium is told what comes. Where a table is mapped, and the kernel has
-//! what would be read in memory, it is taken from there: else each page would be waited for.
+//! Read-ahead of scans: from the third consecutive leaf on, following leaves are read together, twice as many each
+//! time. They do not go to the cache, as scans rarely read a leaf again, but cached leaves are used. Once reads have
+//! their largest size, further ranges are announced to the medium. If the table is mapped and the range is in the page
+//! cache, it is used in place; otherwise each page would be waited for separately.
 
 use super::scratch::Scratch;
 use super::{LeafPlace, Object, Table};
@@ -9,33 +9,35 @@ use crate::lsm::cache::Place;
 use std::sync::Arc;
 use vellum_base::{Result, Task};
 
-/// Leaves in a row that are read one by one.
+/// Consecutive leaves that are read one by one.
 const ALONE: u32 = 2;
-/// Bytes read at a time, at first and at most.
+/// Initial and largest size of a read in bytes.
 const BYTES_MIN: usize = 16 << 10;
 const BYTES_MAX: usize = 128 << 10;
-/// Bytes that a medium is told of at a time, where a scan is long.
+/// Bytes that are announced to the medium at a time in long scans.
 const ANNOUNCED_BYTES: usize = 1 << 20;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Ahead {
-    /// Leaves in a row so far.
+    /// Consecutive leaves so far.
     row: u32,
     /// Bytes of the next read.
     bytes: usize,
-    /// What was read, and the unit at which it begins.
+    /// The last read, and the unit at which it begins.
     read: Option<Scratch>,
     unit: usize,
-    /// Where the table is mapped, what is below this unit is in memory; `None` where its leaves are not for that.
+    /// If the table is mapped: units below this one are in the page cache. `None` if its leaves cannot be used in
+    /// place.
     resident: Option<usize>,
-    /// The medium knows that what is below this unit will be read, or a task is telling it.
+    /// Units below this one have been announced to the medium, or are being announced by a task.
     announced: usize,
     announcing: Option<Task>,
 }
 
 impl Ahead {
-    /// The leaf at `place`, of a run whose leaves end before unit `run_end`. It may be the one that `follows` the last.
+    /// Reads the leaf at `place` of a run whose leaves end before unit `run_end`. `follows`: it comes right after the
+    /// last one.
     pub(super) fn data(
         &mut self,
         table: &Arc<Table>,
@@ -77,7 +79,7 @@ impl Ahead {
         Ok(Arc::new(leaf(self.read.as_ref().expect("it holds the leaf"))?))
     }
 
-    /// Units that are read in one go.
+    /// Units to read together.
     fn units(&self, table: &Table, place: LeafPlace, run_end: usize) -> usize {
         let units = self.bytes / table.unit_bytes;
         units.min(run_end.saturating_sub(place.unit)).max(place.units)

@@ -1,9 +1,9 @@
-//! The shortest way to branches: every get asks those of each table that may hold its key, so an open table points to
-//! those that the cache holds. Readers take no lock there and pass no count around.
+//! Pins: direct pointers from an open table to its cached branches. Every get needs the branches of each table that may
+//! hold its key; through pins it takes no lock, and touches no shared reference count.
 //!
-//! Invariant: what a table points to is in the cache, so pins take no memory of their own. Who pins sets home and pin,
-//! then looks whether the object is still in the cache; who evicts says that it is gone, then looks for its home. One
-//! of them sees the other.
+//! Invariant: pinned objects are in the cache, so pins keep no additional memory alive. Pinning sets home and pin, then
+//! checks whether the object is still cached; eviction marks it as gone, then looks for its home. At least one of them
+//! sees the other.
 
 use super::Object;
 use super::leaf::{IndexCursor, Leaf};
@@ -12,7 +12,7 @@ use crate::swap::{ArcSwapOption, Guard};
 use std::sync::{Arc, OnceLock, Weak};
 use vellum_base::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed, Ordering::SeqCst, fence};
 
-/// The branches of a table, by the unit at which they begin.
+/// The branches of a table, by their first unit.
 pub(crate) struct Pins {
     /// Ascending.
     units: Box<[u32]>,
@@ -20,7 +20,7 @@ pub(crate) struct Pins {
 }
 
 impl Pins {
-    /// None yet, for the runs of a root. An entry that does not decode has no pin; whoever needs it will say so.
+    /// Empty pins for the runs of a root. An entry that does not decode gets no pin; reading it will report the error.
     pub(super) fn new(root: &Leaf, bytes: &[u8]) -> Arc<Pins> {
         let (mut units, mut run) = (Vec::new(), IndexCursor::default());
         let mut more = run.first(root, bytes);

@@ -1,15 +1,15 @@
-//! Saving what can be read of a table that is damaged.
+//! Salvage of whatever can be read from a damaged table.
 //!
-//! Objects follow one another: behind one that checks out is the next. Where one does not, nobody knows where the next
-//! begins, and every unit may be the one. What checks out there may also be bytes of a value that look like a leaf. So
-//! leaves wait for the index of their run, which comes behind them and says where they are, and what keys they have.
-//! Of what is found from the first on that it names those count that it names. What waits from before that, of runs
-//! whose index is lost, must be below them.
+//! Objects are adjacent: the next one begins after a valid one. After an invalid one the next may begin at any unit,
+//! and something valid there may also be the bytes of a value that look like a leaf. So leaves wait for the index of
+//! their run, which follows them and says where they are and what keys they have. From the first leaf that the index
+//! names on, only leaves that it names are accepted. Leaves from before that, whose own index is lost, must have lower
+//! keys.
 //!
 //! Invariants
-//! 1. Entries are handed out in order.
-//! 2. What a leaf that checks out holds is handed out or counted.
-//! 3. What no index names displaces nothing that one does.
+//! 1. Entries are returned in order.
+//! 2. Every entry of a valid leaf is either returned, or counted as stray.
+//! 3. A leaf that no index names never displaces one that an index names.
 
 mod windows;
 
@@ -25,16 +25,17 @@ use std::cmp::Ordering;
 use vellum_base::{Env, Result};
 use windows::Windows;
 
-/// Objects as long as this are tried wherever one may begin.
+/// Objects up to this length are tried wherever one may begin.
 const TRIED_ALWAYS_BYTES: usize = 16 << 10;
-/// What else is tried in vain in one run is at most so many times the table: a value may be full of heads.
+/// Longer ones are tried in vain at most for so many times the bytes of the table per run, as a value may be full of
+/// fake heads.
 const TRIED_TIMES_MAX: u64 = 4;
-/// What is longer than a leaf of several entries may be when it is unpacked, and was found where damage is, is unpacked
-/// up to so many bytes of a table: values may be full of it.
+/// Leaves that unpack to more than a leaf of several entries may have, and were found near damage, are unpacked up to
+/// this total per table: values may be full of fakes.
 const UNPACKED_MAX: u64 = 256 << 20;
 
-/// What the end of a table says of it, and how long it is. `None` if that is damaged. Where there was to be more behind
-/// it, it lies some units of so many bytes before the end.
+/// The foot of a table, and the table's length; `None` if it is damaged. The foot may lie some units before the end of
+/// the medium's table.
 pub(crate) fn foot_of(
     reader: &dyn TableReader,
     env: &dyn Env,
@@ -51,25 +52,25 @@ pub(crate) fn foot_of(
     Ok(None)
 }
 
-/// What was found of a table, and what could not be saved.
+/// Totals of what was found, and of what could not be saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Salvaged {
-    /// Bytes that are no object, or no leaf.
+    /// Bytes in units that are not part of a valid object.
     pub lost_bytes: u64,
-    /// Entries that were found where none belong: in a value, or out of order.
+    /// Entries found where none belong: inside a value, or out of order.
     pub stray_entries: u64,
-    /// Of the leaves that were found.
+    /// Sum of the leaves found.
     pub sum: u32,
 }
 
 impl Salvaged {
-    /// True if all that was found could be read, and is not what was written.
+    /// True if everything could be read, but is not what the manifest or foot states.
     pub(crate) fn is_another(&self, told: Option<u32>) -> bool {
         self.lost_bytes == 0 && told.is_some_and(|told| told != self.sum)
     }
 }
 
-/// Hands out the entries of every data leaf of a table of units of so many bytes that checks out, in order.
+/// Calls `found` for the entries of all valid data leaves, in order.
 pub(crate) fn salvage(
     reader: &dyn TableReader,
     env: &dyn Env,
@@ -94,11 +95,11 @@ struct Salvage<'a, F> {
     windows: Windows<'a>,
     unit_bytes: usize,
     found: F,
-    /// What was handed out last.
+    /// The last entry returned.
     last: Option<Place>,
     seen: Salvaged,
     run: Run,
-    /// Bytes that may still be unpacked to.
+    /// Remaining budget for unpacking, in bytes.
     unpacks: u64,
 }
 
@@ -126,7 +127,7 @@ impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
         self.end_run(&[])
     }
 
-    /// The object at byte `at`, if it checks out: its kind and its bytes, whole units.
+    /// The object at byte `at`, if valid: its kind, and its bytes in whole units.
     fn object_at(&mut self, at: u64) -> Option<(ObjectKind, usize)> {
         let head = Head::parse(self.windows.get(at, self.unit_bytes)?).ok()?;
         let whole = head.length.next_multiple_of(self.unit_bytes);
@@ -140,7 +141,7 @@ impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
         (is_one && self.may_unpack(&head, whole)).then_some((head.kind, whole))
     }
 
-    /// False of what would be too long, in the place where it was found.
+    /// False if unpacking it would exceed the budget.
     fn may_unpack(&mut self, head: &Head, whole: usize) -> bool {
         if self.run.hole.is_none() || head.plain <= UNPACKED_TIMES_MAX * whole {
             return true;
@@ -150,7 +151,7 @@ impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
         left.is_some()
     }
 
-    /// Hands out entries of a leaf, as far as they are in order, and below what is known to come behind it.
+    /// Returns the entries of a leaf that are in order, and below `below`.
     fn hand_out(&mut self, at: u64, whole: usize, below: Option<&Place>) -> Result<()> {
         let mut plain = Vec::new();
         let bytes = self.windows.get(at, whole).unwrap_or_default();

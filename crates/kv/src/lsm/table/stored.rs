@@ -1,4 +1,4 @@
-//! A data leaf as it is stored, to be taken over into another table.
+//! A data leaf in its stored form, to be kept unchanged in another table.
 
 use super::build::WASTE_MAX;
 use super::leaf::{Leaf, LeafCursor};
@@ -10,14 +10,14 @@ use vellum_base::Result;
 /// Bytes of a table being written that are also stored elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
-    /// From this byte of what is written at a time.
+    /// Offset in the bytes being written.
     pub start: usize,
     pub bytes: usize,
     pub from: Stored,
 }
 
 impl Kept {
-    /// True if `next` follows, here and where it is stored.
+    /// True if `next` is adjacent, both here and where it is stored.
     pub(crate) fn goes_on_with(&self, next: &Kept) -> bool {
         let end = Stored { offset: self.from.offset + self.bytes as u64, ..self.from };
         self.start + self.bytes == next.start && end == next.from
@@ -26,13 +26,13 @@ impl Kept {
 
 /// See the module.
 pub(crate) struct StoredLeaf {
-    /// Whole units, as they are on the medium.
+    /// Its bytes as on the medium, in whole units.
     pub bytes: Vec<u8>,
-    /// Its entries, if they are compressed there.
+    /// Its unpacked bytes, if it is compressed.
     pub plain: Option<Vec<u8>>,
     pub leaf: Leaf,
     pub from: Stored,
-    /// Clients read it lately.
+    /// Clients used it lately.
     pub is_hot: bool,
     pub first: Vec<u8>,
     pub last: Vec<u8>,
@@ -40,26 +40,26 @@ pub(crate) struct StoredLeaf {
 }
 
 impl StoredLeaf {
-    /// True if a table of units of so many bytes can have it as it is stored: it takes no more of them than it needs,
-    /// for what follows an object begins at the next.
+    /// True if a table with this unit can take it unchanged: it must be aligned, and not take more units than needed,
+    /// as the next object begins at the unit after its contents.
     pub(crate) fn is_of_units(&self, unit_bytes: usize) -> bool {
         self.bytes.len().is_multiple_of(unit_bytes)
             && self.padding() < unit_bytes
             && self.from.offset.is_multiple_of(unit_bytes as u64)
     }
 
-    /// Bytes at its end that hold nothing.
+    /// Bytes of padding at its end.
     pub(crate) fn padding(&self) -> usize {
         self.bytes.len() - u32_at(&self.bytes, 4) as usize
     }
 
-    /// True if it holds a bubble: its entries could be packed closer, with another like them.
+    /// True if it contains a bubble: it would have room for another entry like its own.
     pub(crate) fn is_loose(&self) -> bool {
         let (padding, bytes) = (self.padding(), self.bytes.len());
         self.entries > 1 && padding * WASTE_MAX > bytes && padding > (bytes - padding) / self.entries as usize
     }
 
-    /// Shows every entry in order.
+    /// Calls `show` for every entry in order.
     pub(crate) fn each(&self, mut show: impl FnMut(&[u8], Stamp, &[u8]) -> Result<()>) -> Result<()> {
         let bytes = self.plain.as_ref().unwrap_or(&self.bytes);
         let mut entry = LeafCursor::default();

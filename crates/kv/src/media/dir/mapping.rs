@@ -1,17 +1,15 @@
-//! Files in memory, as the kernel's page cache has them: a finished table or a log that tables point into, to read;
-//! TAIL, to write.
+//! Memory-mapped files: finished tables and logs that tables point into, for reading; TAIL, for writing.
 //!
-//! This module has `unsafe`, because the compiler cannot know who else has the file.
-//! Invariants
-//! 1. A table is mapped to be read when it is finished, a log when it is closed: no store writes to it any more, and
-//!    the directory is locked against others. It may be unlinked; its bytes stay until the map goes.
-//! 2. Whatever is read is decoded anew, with all its bounds: whoever writes to the file past the lock makes readers
-//!    fail, or believe it where they have compared a checksum before.
-//! 3. What a device cannot read, or is behind the end of a file that was cut, is zeros, and the map is not sound any
-//!    more (`fault.rs`): nobody believes what was read before [`Mapping::is_sound`] has said so, nor lends it out.
-//! 4. Memory to write is of a file to which only its owner writes, on a file system that writes in place and has given
-//!    it blocks for all of it: a lack of room is known before. What is put there is the file's if the memory is sound
-//!    after that.
+//! This module uses `unsafe`, as the compiler cannot know who else accesses the file. Invariants
+//! 1. A table is mapped for reading once it is finished, a log once it is closed: no store writes to it any more, and
+//!    the directory is locked against others. It may be unlinked; its bytes stay until it is unmapped.
+//! 2. Bytes are decoded with all bounds checks each time they are read. If somebody writes to the file despite the
+//!    lock, readers fail, or believe the new bytes where they verified a checksum before.
+//! 3. Where the device cannot be read, or the file was truncated, the mapping shows zeros, and is no longer sound
+//!    (`fault.rs`). Bytes must not be used or lent out before [`Mapping::is_sound`] was checked after reading them.
+//! 4. TAIL is mapped for writing only by the owner of the store, on a file system that writes in place and has
+//!    allocated all its blocks, so that lack of room shows beforehand. Bytes put there are in the file if the mapping is
+//!    sound afterwards.
 #![allow(unsafe_code)]
 
 use super::fault::Guarded;
@@ -32,19 +30,20 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// What a page has. Where it has more, the kernel says no to whoever asks about a part, and all is read by calls.
+    /// Bytes of a page. On systems with larger pages queries about part of a page fail, and everything is read by
+    /// system calls.
     pub(crate) const PAGE_BYTES: usize = 4096;
 
-    /// Maps all of `file`; `None` where the system does not.
+    /// Maps all of `file`; `None` if the system refuses.
     pub(crate) fn of(file: &File) -> Option<Mapping> {
         // SAFETY: see the module.
         let map = unsafe { Mmap::map(file) }.ok()?;
-        // Advice: what it changes is speed.
+        // Only advice: a failure affects nothing but speed.
         let _ = map.advise(Advice::Random);
         Some(Mapping { guard: guard(&map)?, map })
     }
 
-    /// True if the kernel has all of a part, which must lie within, in memory: no device is waited for.
+    /// True if all of `range`, which must be within the mapping, is in the page cache.
     pub(crate) fn is_resident(&self, range: Range<usize>) -> bool {
         let begin = range.start - range.start % Mapping::PAGE_BYTES;
         let bytes = &self.map[begin..range.end];
@@ -54,8 +53,9 @@ impl Mapping {
         result == 0 && pages.iter().all(|page| page & 1 == 1)
     }
 
-    /// Of what was read in another era the kernel may have given up the memory, and read it again. It gives up last
-    /// what was used within one, and to check again what is read all the time costs nothing that can be measured.
+    /// The current era, a period of `ERA_SECONDS`. Pages read in an earlier era may have been evicted and read from the
+    /// device again; those in use are evicted last. Verifying what is read all the time once per era costs nothing
+    /// measurable.
     pub(crate) fn era() -> u64 {
         clock_gettime(ClockId::MonotonicCoarse).tv_sec as u64 / ERA_SECONDS
     }
@@ -65,26 +65,26 @@ impl Mapping {
         self.map.len()
     }
 
-    /// Part of it, if it is sound.
+    /// A part of the mapping, if it is sound.
     #[inline]
     pub(crate) fn get(&self, range: Range<usize>) -> Option<&[u8]> {
         self.map.get(range).filter(|_| self.is_sound())
     }
 
-    /// The same, if no more than a page has to be read for it: else a call waits for the device once, and not page by
-    /// page.
+    /// The same, if at most one page has to be read from the device for it. Otherwise a system call is better, which
+    /// waits once and not page by page.
     pub(crate) fn at_hand(&self, range: Range<usize>) -> Option<&[u8]> {
         let bytes = self.get(range.clone())?;
         (bytes.len() <= Mapping::PAGE_BYTES || self.is_resident(range)).then_some(bytes)
     }
 
-    /// Part of it, sound or not, as it was gotten before. Must lie within.
+    /// A part that was obtained before, sound or not. Must be within the mapping.
     #[inline]
     pub(crate) fn lent(&self, range: Range<usize>) -> &[u8] {
         &self.map[range]
     }
 
-    /// True if all that was read of it until now is the file's.
+    /// True if everything read so far was what the file contains.
     #[inline]
     pub(crate) fn is_sound(&self) -> bool {
         self.guard.is_sound()

@@ -3,8 +3,9 @@
 //! The first 4096 bytes: a head at 0, two copies of CURRENT at 1024 and 2048. Then slots for areas, each with a head
 //! of 64 bytes: two for manifests, the others for logs.
 //!
-//! 1. A slot neither of whose heads checks out is free. It has two, alike: what is durable in it was lost with one.
-//! 2. Of the copies of CURRENT that check out, the one with the higher turn counts; the other is written next.
+//! 1. A slot is free if neither of its two heads is valid. They are copies: with a single one, its damage would lose
+//!    the slot.
+//! 2. Of the valid copies of CURRENT, the one with the higher turn counts; the other one is overwritten next.
 
 use crate::bytes::{Fields, u32_at};
 use crate::journal::{Area, AreaKind, STORE_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
@@ -31,7 +32,7 @@ const BOUNDS_BYTES: usize = 2 * 64;
 /// Fewest bytes of NVRAM that a store can live with.
 const NVRAM_BYTES_MIN: usize = 64 << 10;
 
-/// How the NVRAM is divided.
+/// Division of the NVRAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     version: u32,
@@ -77,7 +78,7 @@ impl Layout {
         }
     }
 
-    /// Bytes that an area of this kind can have.
+    /// Capacity of an area of this kind.
     pub(crate) fn capacity(&self, kind: AreaKind) -> usize {
         self.slot(self.slots_for(kind).start).1 - SLOT_HEAD_BYTES
     }
@@ -136,13 +137,13 @@ impl Layout {
 pub(crate) struct NvramAreas {
     layout: Layout,
     slots: Mutex<Vec<Option<Area>>>,
-    /// Turn of the newest CURRENT, and where it is.
+    /// Turn of the newest CURRENT, and its place.
     turn: Mutex<(u64, usize)>,
 }
 
 impl NvramAreas {
-    /// Empties the NVRAM for a new store, all of it: the numbers of areas begin anew, and records of the store before
-    /// would check out in a log that has the number of theirs.
+    /// Clears all of the NVRAM for a new store: area numbers begin anew, so old records might be valid in a new log of
+    /// the same number.
     pub(crate) fn format(nvram: &dyn Nvram, logs: usize, tables: usize) -> Result<()> {
         let layout = Layout::new(nvram.bytes(), logs, tables)?;
         clear(nvram, 0..nvram.bytes())?;
@@ -173,7 +174,7 @@ impl NvramAreas {
         &self.layout
     }
 
-    /// True if tables may share superblocks: programs that do not know of that refuse the store.
+    /// True if tables may share superblocks. Earlier versions, which cannot do so, refuse such a store.
     pub(crate) fn relinks(&self) -> bool {
         self.layout.version >= VERSIONS[1]
     }
@@ -196,14 +197,14 @@ impl NvramAreas {
         Ok(bytes)
     }
 
-    /// Makes zeros of what an area has behind so many bytes.
+    /// Zeroes an area beyond `bytes`.
     pub(crate) fn trim(&self, nvram: &dyn Nvram, area: Area, bytes: u64) -> Result<()> {
         let Some(room) = self.room_of(area) else { return Ok(()) };
         let behind = usize::try_from(bytes).map_or(room.len(), |bytes| bytes.min(room.len()));
         clear(nvram, room.start + behind..room.end)
     }
 
-    /// Where in the NVRAM an area's bytes are.
+    /// The range of an area's bytes in the NVRAM.
     fn room_of(&self, area: Area) -> Option<Range<usize>> {
         let index = self.slots.lock().iter().position(|slot| *slot == Some(area))?;
         let (at, bytes) = self.layout.slot(index);
@@ -244,7 +245,7 @@ impl NvramAreas {
         Ok(())
     }
 
-    /// Turn and content of each copy that checks out.
+    /// Turn and content of each valid copy.
     #[expect(clippy::type_complexity, reason = "two copies, each a turn and bytes")]
     fn copies(&self, nvram: &dyn Nvram) -> Result<[Option<(u64, Vec<u8>)>; 2]> {
         let mut copies = [None, None];

@@ -1,7 +1,7 @@
-//! From what is found on flash to who counts on what.
+//! Rebuilds the book from what is found on flash.
 //!
-//! Tables that the store does not want count, too, until it says so: nothing is erased before. Of units that are found
-//! twice those count that are surely there, and of these the ones that were moved last.
+//! Tables that the store no longer needs are included, until it erases them: nothing is erased before. Of units found
+//! twice, copies that are certainly complete are preferred, and of these the one moved last.
 
 use super::book::{Book, Contents};
 use super::layout::Layout;
@@ -18,23 +18,23 @@ use vellum_base::{BlockState, Flash, Geometry};
 #[derive(Default)]
 pub(super) struct Rebuilt {
     pub book: Book,
-    /// Superblocks that hold what cannot be read, or is nobody's, by the table that it was, or [`NAMELESS`]. They stay
-    /// until the store gives that up.
+    /// Superblocks with unreadable or unattributed contents, by table number or [`NAMELESS`]. They stay until the store
+    /// erases that.
     pub remains: BTreeMap<u64, Vec<u32>>,
-    /// The highest number of a table that was found anywhere.
+    /// The highest table number found.
     pub highest: u64,
-    /// Superblocks that hold nothing that counts, and cannot be given up: they are blank, or all of them is bad.
+    /// Superblocks that hold nothing: they are blank, or all their blocks are bad.
     pub unused: Vec<u32>,
 }
 
-/// A superblock, and what lies on it, if that can be told.
+/// A superblock, and its contents if they can be determined.
 struct Seen {
     written: Written,
     home: Arc<Home>,
     contents: Vec<Run>,
 }
 
-/// `found` on the superblocks, in their order, entered into a book that is empty.
+/// Enters what was `found` on the superblocks, in order, into an empty book.
 pub(super) fn rebuild(found: Vec<Found>, book: Book, flash: &dyn Flash) -> Rebuilt {
     let (mut all, mut seen) = (Rebuilt { book, ..Rebuilt::default() }, Vec::new());
     for (found, index) in found.into_iter().zip(0..) {
@@ -72,8 +72,8 @@ pub(super) fn rebuild(found: Vec<Found>, book: Book, flash: &dyn Flash) -> Rebui
     all
 }
 
-/// Tables that two superblocks surely are, and not the same: neither is taken for it. Where they say the same, a
-/// program failed that had done its work, and either will do.
+/// Tables that two superblocks claim with certainty to be, with different contents: neither is accepted. If they agree,
+/// a program was reported as failed although it succeeded, and either will do.
 fn doubles(seen: &[Seen]) -> impl Iterator<Item = u64> {
     let mut before = BTreeMap::new();
     let certain = seen.iter().filter(|seen| seen.written.trust == Trust::Certain);
@@ -86,7 +86,7 @@ fn doubles(seen: &[Seen]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// What a table is made of, and its list.
+/// The runs of a table, and those of its list.
 type Made = (Vec<Run>, Option<Run>);
 
 /// All tables that are found; those that are known to be gone.
@@ -118,13 +118,14 @@ fn tables(seen: &[Seen], places: &Places, flash: &dyn Flash) -> (BTreeMap<u64, M
     (tables, gone)
 }
 
-/// What a table wrote itself, wherever that is, is better than nothing, and ends with a unit that is surely lost.
+/// Without a readable list: the table's own units, wherever they are, followed by one lost unit, so that it counts as
+/// damaged.
 fn without_list(table: u64, own: Option<u32>) -> Vec<Run> {
     let own = own.map(|units| Run { origin: table, start: 0, units });
     own.into_iter().chain([Run { origin: table, start: LIST - 1, units: 1 }]).collect()
 }
 
-/// The first of two lists that can be read. They are equally long, with a page between them.
+/// The first readable one of the two copies of a list.
 fn list_at(run: &Run, places: &Places, flash: &dyn Flash) -> Option<List> {
     let geometry = flash.geometry();
     let second = (run.units + geometry.page_bytes / UNIT_BYTES as u32) / 2;
@@ -142,13 +143,13 @@ fn list_at(run: &Run, places: &Places, flash: &dyn Flash) -> Option<List> {
     })
 }
 
-/// False of a list that names more than a table can have.
+/// False if a list names more than a table can have.
 fn is_a_table(list: &List, geometry: &Geometry) -> bool {
     let units: u64 = list.runs().iter().map(|run| u64::from(run.units)).sum();
     units <= SUPERBLOCKS_MAX * u64::from(superblock_units(geometry))
 }
 
-/// Where a table is; what of it is lost is a hole.
+/// The layout of a table; lost parts are holes.
 fn layout_of(runs: &[Run], list: Option<Run>, places: &Places) -> Layout {
     let mut extents = Vec::new();
     runs.iter().chain(&list).for_each(|run| places.find(run, &mut extents));
@@ -156,7 +157,7 @@ fn layout_of(runs: &[Run], list: Option<Run>, places: &Places) -> Layout {
 }
 
 impl Rebuilt {
-    /// Numbers of which there is any trace: none of them may come again.
+    /// Records numbers of which there is any trace, as none of them may be reused.
     fn note_numbers(&mut self, seen: &[Seen], gone: &BTreeSet<u64>) {
         let origins = seen.iter().flat_map(|seen| seen.contents.iter().map(|run| run.origin));
         let own = seen.iter().filter_map(|seen| match seen.written.tag.name {
@@ -169,7 +170,7 @@ impl Rebuilt {
         self.highest = origins.chain(own).chain(gone.iter().copied()).max().unwrap_or(0);
     }
 
-    /// Everybody who counts on a superblock has said so.
+    /// Called when all tables are entered.
     fn let_go(&mut self, seen: &Seen, gone: &BTreeSet<u64>, flash: &dyn Flash) {
         self.book.put_down(&[seen.home.index]);
         let can_be_erased = |index: &u32| {
@@ -188,8 +189,8 @@ impl Rebuilt {
         self.remains.entry(table).or_default().extend(unneeded);
     }
 
-    /// A table that is whole elsewhere does not need what was left of it when an erase was cut short: else that would
-    /// stay as long as the table.
+    /// Drops remains of tables that are complete elsewhere: an interrupted erase left them, and they would stay as long
+    /// as the table.
     fn disown_remains(&mut self) {
         let is_whole =
             |table: u64| self.book.table(table).is_some_and(|table| table.layout().lost_bytes() == 0);

@@ -1,9 +1,9 @@
-//! Reading a table in large pieces, whatever of it cannot be read.
+//! Reads a table in large pieces, skipping what cannot be read.
 
 use crate::media::TableReader;
 use vellum_base::{Env, IoClass, Result};
 
-/// Bytes that are read in one go, if no object has more.
+/// Bytes read at a time, unless an object is larger.
 const WINDOW_BYTES: u64 = 256 << 10;
 
 /// See the module.
@@ -13,10 +13,10 @@ pub(super) struct Windows<'a> {
     unit_bytes: usize,
     /// Of whole units.
     end: u64,
-    /// Where those begin that are at hand.
+    /// Offset of the current window.
     start: u64,
     bytes: Vec<u8>,
-    /// Units of these that cannot be read, in order.
+    /// Unreadable units of the window, ascending.
     unread: Vec<u64>,
 }
 
@@ -34,19 +34,19 @@ impl<'a> Windows<'a> {
         self.end
     }
 
-    /// So many bytes from `at` on, whole units, if the table has them and they can be read. What follows is read along.
+    /// The bytes at `at`, whole units; `None` if out of range or unreadable. Following bytes are read along.
     pub(super) fn get(&mut self, at: u64, bytes: usize) -> Option<&[u8]> {
         self.hold(at, at, bytes)
     }
 
-    /// The same; what is before is read along, if these are not the last.
+    /// The same, but preceding bytes are read along, unless these are the last ones.
     pub(super) fn before(&mut self, at: u64, bytes: usize) -> Option<&[u8]> {
         let end = at + bytes as u64;
         let from = if end == self.end { at } else { end.saturating_sub(WINDOW_BYTES) };
         self.hold(from, at, bytes)
     }
 
-    /// The same from a window that begins at `from`, if it is not at hand.
+    /// The same, from a window that begins at `from` if it has to be read.
     fn hold(&mut self, from: u64, at: u64, bytes: usize) -> Option<&[u8]> {
         let end = at.checked_add(bytes as u64).filter(|end| *end <= self.end)?;
         if at < self.start || end > self.start + self.bytes.len() as u64 {
