@@ -146,7 +146,7 @@ fn what_iterators_hold_is_room_that_merges_do_without() {
 /// The manifest has a slot of NVRAM, and names the first and last key of each table.
 #[test]
 fn long_keys_fill_the_manifest_before_the_flash_and_can_be_deleted() {
-    for key_bytes in [400, 700, 2000] {
+    for key_bytes in [400, 700, 1200] {
         let flash = flash(7);
         let open = || {
             let media = FlashMedia::open(flash.clone(), RealEnv::new()).unwrap();

@@ -97,12 +97,8 @@ impl Core {
         DELETE_TABLES + if only_deletes { 0 } else { self.merge_tables() }
     }
 
-    /// Tables that merges of deeper levels must leave for deletes, and for merging these into level 1. Zero if it is
-    /// only the manifest that has no room for more tables: merges tend to make it shorter.
+    /// Tables that merges of deeper levels must leave for deletes, and for merging these into level 1.
     pub(crate) fn kept_for_deletes(&self, state: &State) -> u64 {
-        if self.manifest_tables(0) < self.media.tables_free() {
-            return 0;
-        }
         let merged = tables_of_merge(FLUSHED_TABLES as u64) + self.flush_tables(&self.room(), state);
         merged + self.spare_for(true).min(self.limits.spare_tables_max)
     }

@@ -19,6 +19,10 @@ use vellum_base::{Error, Kind, Result};
 /// a little more.
 const TIMES_WRITTEN: u64 = 4;
 
+/// A memtable may be begun once so much of it could be flushed, however large it may become: room for more is asked for
+/// when it is full.
+const BEGUN_BYTES_MAX: usize = 256 << 10;
+
 pub(crate) fn full() -> Error {
     Error::new(Kind::NoSpace, "the medium is full; delete keys, drop snapshots and iterators, then compact")
 }
@@ -64,7 +68,7 @@ impl Core {
     /// kept for deletes.
     pub(crate) fn wait_to_begin_puts(&self) -> Result<()> {
         let is_empty = |version: &Version| version.levels.iter().all(Vec::is_empty);
-        let bytes = 2 * self.memtable_bytes_max(); // as a log, and as a table
+        let bytes = 2 * self.memtable_bytes_max().min(BEGUN_BYTES_MAX); // as a log, and as a table
         let may = |version: &Version, state: &State| {
             is_empty(version) || self.has_room_to_flush(bytes, version, state)
         };
