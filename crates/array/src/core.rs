@@ -7,7 +7,7 @@
 //!    that cache, whose content would be outdated.
 //! 3. An array that has ended takes no writes. It ends when the power is lost, when a member's file system is full, or
 //!    when more members are lost than parity covers. Superblocks are not written after that, so that members can be
-//!    brought back in their last state and the next assembly can replay what was in flight.
+//!    brought back in their last state and the next assembly can repair what was in flight.
 
 mod roster;
 

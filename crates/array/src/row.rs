@@ -1,7 +1,7 @@
 //! Writes to rows: read according to plan, compute parity, log, write in place.
 //!
 //! A request for several rows goes through these steps for all of them together, as far as their records fit into the
-//! log (a *stretch*): then each member gets its data in one write, and its records in another.
+//! log (a *stretch*): so the data for one member are a single write, and so are its records.
 
 use crate::access::{Access, What, bytes_of, joined};
 use crate::change::{NewData, Old};

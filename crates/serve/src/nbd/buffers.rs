@@ -10,7 +10,7 @@ use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
 use vellum_base::sync::Mutex;
 
-/// Most bytes per read, and the limit for requests handled in one piece.
+/// Size of the input buffer. Requests of up to half of it are handled in one piece.
 pub(super) const INPUT_BYTES: usize = 512 << 10;
 /// Replies are sent at this size, even if more requests are pending.
 pub(super) const OUTPUT_FULL: usize = 256 << 10;

@@ -2,8 +2,9 @@
 //! written.
 //!
 //! 1. Before bytes are written that the superblock does not count yet, it is advanced by another step, durably. So
-//!    after a crash it counts at most one step, plus what was in flight, too much, and that excess stays. A clean stop
-//!    adds nothing. (The two sectors written by an opening that is interrupted in that are not counted.)
+//!    after a crash it counts too much, by at most one step plus what was in flight, and that excess stays. A clean
+//!    stop adds nothing. (If an opening is interrupted while it writes the two superblock sectors, these are not
+//!    counted.)
 //! 2. The counted room always suffices for both copies of the next superblock as well.
 //! 3. The stored budget is what was left, plus what time has brought since, minus all bytes counted.
 

@@ -1,7 +1,7 @@
 //! Layout of the model's file system, and allocation of blocks and inodes.
 //!
-//! A single flex group: `superblock · group descriptors · block bitmaps · inode bitmaps · inode tables · journal ·
-//! data`. All sizes are in 4 KiB blocks, which are sectors of the device.
+//! One flex group: `superblock · group descriptors · block bitmaps · inode bitmaps · inode tables · journal · data`.
+//! All sizes are in 4 KiB blocks, which are sectors of the device.
 
 use vellum_base::{Error, Kind, Lba, Result};
 

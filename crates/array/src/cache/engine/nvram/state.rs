@@ -4,8 +4,8 @@
 //! 2. A page is *pending* from when new content is begun until that has arrived. A page pending at a crash holds
 //!    nothing. A delta that goes to a pending page is *moving*: it counts as staged until the page is written.
 //! 3. The checksum in an entry of a pending page is corrected when the content has arrived.
-//! 4. A row whose parity was updated is *whole* until its marks on the members are cleared; these are ignored. A row
-//!    that becomes whole while marks are being cleared waits for the next time.
+//! 4. A row whose parity was updated is *whole* until its mark on the members is cleared; until then the mark is
+//!    ignored. A row that becomes whole while marks are being cleared waits for the next time.
 
 use super::record::Record;
 use crate::cache::engine::sums::has_sum;
