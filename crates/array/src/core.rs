@@ -192,8 +192,8 @@ impl Core {
         Ok(())
     }
 
-    /// Clears bits of rows that are no longer stale on the members, if there are any. Called when idle: concurrent
-    /// writes would make more of them.
+    /// Clears the bits of rows that are no longer stale on the members, if there are any. Concurrent changes may leave
+    /// more of them.
     pub fn settle_marks(&self) -> Result<()> {
         if !self.stale.is_behind() {
             return Ok(());
