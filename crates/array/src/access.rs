@@ -1,4 +1,4 @@
-//! Calls on members, as lists: what an operation wants done, member by member.
+//! Lists of calls on members: what an operation wants done on each.
 
 use std::ops::Range;
 use vellum_base::{BlockDevice, Kind, Lba, Result, SECTOR_BYTES};
@@ -6,24 +6,24 @@ use vellum_base::{BlockDevice, Kind, Lba, Result, SECTOR_BYTES};
 /// A call on a member.
 pub(crate) struct Access {
     pub role: usize,
-    /// The first sector, of the member.
+    /// First sector, counted from the start of the member.
     pub sector: u64,
     pub what: What,
 }
 
-/// What to do there.
+/// What to do there. The flag of writes is `fua`: durable before the call returns.
 pub(crate) enum What {
-    /// Read so many bytes.
+    /// Read this many bytes.
     Read(usize),
-    /// Write these.
+    /// Write these bytes.
     Write(Vec<u8>, bool),
-    /// Zero so many sectors.
+    /// Zero this many sectors.
     Zero(u64, bool),
     /// Flush the member.
     Flush,
 }
 
-/// Does a call; what was read, or nothing.
+/// Makes the call; returns the bytes read, empty for all but reads.
 pub(crate) fn call(device: &dyn BlockDevice, sector: u64, what: What) -> Result<Vec<u8>> {
     let at = Lba(sector);
     match what {
@@ -37,8 +37,8 @@ pub(crate) fn call(device: &dyn BlockDevice, sector: u64, what: What) -> Result<
     }
 }
 
-/// Writes of neighbouring sectors of a member as one: on a disk each of its own would wait a turn of the platter. The
-/// order is by member and sector afterwards.
+/// Sorts accesses by member and sector and merges writes to adjacent sectors: on a disk, separate ones would each wait
+/// for a turn of the platter.
 pub(crate) fn joined(mut accesses: Vec<Access>) -> Vec<Access> {
     accesses.sort_by_key(|access| (access.role, access.sector));
     let mut joined: Vec<Access> = Vec::with_capacity(accesses.len());
@@ -53,12 +53,12 @@ pub(crate) fn joined(mut accesses: Vec<Access>) -> Vec<Access> {
 }
 
 impl Access {
-    /// Whose sectors, and which.
+    /// The member's role, and the sectors.
     pub fn place(&self) -> (usize, Range<u64>) {
         (self.role, self.sector..self.sector + self.what.sectors())
     }
 
-    /// Becomes this and `next`, if that is alike and goes on where this ends; else gives it back.
+    /// Appends `next` if it is of the same kind and begins where this ends; otherwise returns it.
     fn take_in(&mut self, next: Access) -> Option<Access> {
         let goes_on = self.role == next.role && self.sector + self.what.sectors() == next.sector;
         match (&mut self.what, next.what) {
@@ -86,7 +86,7 @@ impl What {
     }
 }
 
-/// What was read; None: it cannot be. An error: the power is off.
+/// Turns a failed read into `None`. Only a lost power stays an error.
 pub(crate) fn readable(read: Result<Vec<u8>>) -> Result<Option<Vec<u8>>> {
     match read {
         Err(error) if error.kind() == Kind::PowerLost => Err(error),
@@ -94,7 +94,7 @@ pub(crate) fn readable(read: Result<Vec<u8>>) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Bytes of so many sectors.
+/// Bytes of this many sectors.
 pub(crate) fn bytes_of(sectors: u32) -> usize {
     sectors as usize * SECTOR_BYTES
 }

@@ -16,22 +16,22 @@ pub struct Array {
     core: Arc<Core>,
     lanes: usize,
     replayed: u64,
-    /// Rows of which nobody knows what was under way when the power went.
+    /// Rows for which it is not known which writes were in flight when the power was lost.
     doubted: BTreeSet<u64>,
 }
 
-/// What a member is good for now.
+/// State of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// Drawn when the member was taken in.
+    /// Random, chosen when the member was added.
     pub id: Id,
-    /// What it is good for.
+    /// Which of its data are valid.
     pub state: State,
-    /// Why it was taken out since the assembly.
+    /// Why it was taken out of the array since assembly, if it was.
     pub reason: Option<String>,
 }
 
-/// An array for people.
+/// State and counters of an array, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The array's id.
@@ -40,37 +40,37 @@ pub struct Status {
     pub shape: Shape,
     /// Sectors that a device needs to be a member.
     pub member_sectors: u64,
-    /// Where records go.
+    /// Where the records of the log go.
     pub log: LogPlace,
-    /// Sectors of the device that they go to, if that is none of the members.
+    /// Sectors of the log device, if the log is not on the members.
     pub log_device_sectors: Option<u64>,
-    /// How many superblocks were written.
+    /// The event number of the newest superblocks: how often they were written.
     pub event: u64,
     /// All members, by role.
     pub members: Vec<MemberStatus>,
-    /// Why it takes no writes, if so.
+    /// Why the array takes no more writes, if it has ended.
     pub ended: Option<String>,
-    /// Rows whose parity was put off.
+    /// Rows whose parity update was deferred.
     pub stale_rows: u64,
-    /// Rows of which nobody knew, when it was assembled, what was under way when the power went: the log could not be
-    /// read.
+    /// Rows for which, at assembly, it was not known which writes were in flight when the power was lost, as the log
+    /// could not be read.
     pub doubted_rows: u64,
-    /// Records that the assembly wrote in place again.
+    /// Records of the log that the assembly replayed.
     pub replayed_records: u64,
-    /// Records written since.
+    /// Records written since assembly.
     pub log_records: u64,
-    /// Sectors of them, on all members.
+    /// Sectors of those records, summed over all members.
     pub log_sectors: u64,
-    /// How often records were retired, each time with a flush of all members.
+    /// How often records were retired, which takes a flush of all members each time.
     pub log_retirements: u64,
-    /// Sectors that could not be read and were written back.
+    /// Sectors that could not be read and were recovered and written back.
     pub healed_sectors: u64,
-    /// Sectors that were computed from other members.
+    /// Sectors that were computed from the other members.
     pub recovered_sectors: u64,
 }
 
 impl Status {
-    /// Whether members are lost.
+    /// True if members are lost.
     pub fn is_degraded(&self) -> bool {
         self.members.iter().any(|member| member.state != State::Active)
     }
@@ -81,22 +81,22 @@ impl Array {
         Array { core: Arc::new(core), lanes: options.lanes, replayed, doubted }
     }
 
-    /// No cache has, or will have, anything of rows in doubt.
+    /// Ends the doubt about rows: no cache holds, or will hold, anything of them.
     pub(crate) fn settle_doubts(&self) -> Result<()> {
         self.core.log.settle_doubts(&self.core)
     }
 
-    /// Members that do not have all their data.
+    /// How many members do not have all their data.
     pub fn lost_members(&self) -> usize {
         self.core.roster().lost()
     }
 
-    /// As far as requests are checked; whether it trims is asked of all members.
+    /// What requests are checked against. `trims` is not filled in, as it takes asking all members.
     pub(crate) fn bounds(&self) -> DeviceInfo {
         DeviceInfo { sectors: self.core.shape.sectors(), read_only: false, trims: false }
     }
 
-    /// As a cache must know it.
+    /// The array as a cache must know it.
     pub(crate) fn below(&self) -> Below<'_> {
         let (core, roster) = (&self.core, self.core.roster());
         Below {
@@ -114,12 +114,12 @@ impl Array {
         &self.core
     }
 
-    /// Calls under way on one member.
+    /// Concurrent calls per member.
     pub(crate) fn lanes(&self) -> usize {
         self.lanes
     }
 
-    /// Who counts, and what happened since the assembly.
+    /// The members' states, and what happened since assembly.
     pub fn status(&self) -> Status {
         let (core, roster) = (&self.core, self.core.roster());
         let members = roster.table.iter().map(|entry| MemberStatus {
@@ -147,14 +147,14 @@ impl Array {
         }
     }
 
-    /// Takes a member out, as if it had failed.
+    /// Takes a member out of the array, as if it had failed.
     ///
     /// # Errors
-    /// [`vellum_base::Kind::Invalid`] if the array cannot do without it: nothing is changed then.
+    /// [`vellum_base::Kind::Invalid`] if the array cannot do without the member; nothing is changed then.
     pub fn fail(&self, role: usize) -> Result<()> {
         self.check_can_do_without(role)?;
         if self.core.roster().table[role].state != State::Missing {
-            // Who died unnoticed is out before: superblocks that miss both would end the array.
+            // Finds members that failed unnoticed first: superblocks that lose both at once would end the array.
             self.core.write_event()?;
         }
         self.core.change_roster(|roster| {
@@ -164,19 +164,19 @@ impl Array {
         })
     }
 
-    /// Refuses a member that [`Array::fail`] would refuse.
+    /// Fails for a member for which [`Array::fail`] would.
     pub(crate) fn check_can_do_without(&self, role: usize) -> Result<()> {
         self.core.check_role(role)?;
         self.core.check_spare(&self.core.roster(), role)
     }
 
-    /// Everything durable, the log empty, superblocks clean.
+    /// Makes everything durable, empties the log and marks the superblocks clean.
     pub fn close(self) -> Result<()> {
         let bond = self.core.roster().bond;
         self.close_bound(bond)
     }
 
-    /// The same; the cache that has this bond has what the array has.
+    /// The same, and records that the cache with this `bond` is in step with the array; 0: none is.
     pub(crate) fn close_bound(self, bond: u64) -> Result<()> {
         self.core.flush_members()?;
         self.core.log.retire_all(&self.core)?;
@@ -185,7 +185,7 @@ impl Array {
         self.core.write_last_event(bond)
     }
 
-    /// Writes sectors, or zeros if there are no bytes, stretch by stretch.
+    /// Writes sectors, stretch by stretch; zeros if there are no bytes.
     fn write_stretches(&self, lba: Lba, sectors: u64, mut bytes: Option<&[u8]>, fua: bool) -> Result<()> {
         let rows = self.core.rows_together(bytes.is_none());
         self.core.shape.stretches(lba, sectors, rows).try_for_each(|(lba, sectors)| {
@@ -194,7 +194,7 @@ impl Array {
         })
     }
 
-    /// A piece that its member does not have, or could not be read.
+    /// Reads a piece that its member lacks or failed to read.
     fn read_piece(&self, piece: &Piece, out: &mut [u8]) -> Result<()> {
         let _lock = self.core.lock_row(piece.row);
         let offsets = piece.offset..piece.offset + piece.sectors;
@@ -202,7 +202,7 @@ impl Array {
         Ok(())
     }
 
-    /// As its member has it; what a member lacks, or does not tell, is data.
+    /// Allocation as the member reports it; data if the member lacks the row or does not report it.
     fn piece_allocation(&self, roster: &Roster, piece: &Piece) -> (Allocation, u64) {
         let (role, sector) = self.core.place(piece.row, piece.column, piece.offset);
         let sectors = u64::from(piece.sectors);

@@ -1,13 +1,13 @@
-//! Making an array of devices, and finding it again.
+//! Creating an array on devices, and assembling it again.
 //!
-//! 1. The newest superblock says which members count. A member that it counts is stale if its own event is more than
-//!    one behind: an event is on all members that count before anything depends on it. Of several newest the one
-//!    counts that others know.
-//! 2. Members that are one event behind get the newest, as it is, before there is another: the power may go while that
-//!    is written.
-//! 3. Who is not there hears of it by an event before anything of the log is written in place. Records count until rows
-//!    in doubt are stale on the members.
-//! 4. Nothing is written before it is clear which devices are the array's.
+//! 1. The newest superblock decides which members count. A member is stale if its own superblock is more than one event
+//!    older, since an event is on all counting members before anything depends on it. Among several newest superblocks,
+//!    one that other members know decides.
+//! 2. Members that are one event behind get the newest superblock again, unchanged, before a newer one is written: the
+//!    power may fail during that write.
+//! 3. Absent members are recorded as missing by an event before anything of the log is replayed. Records stay valid
+//!    until rows in doubt are marked stale on the members.
+//! 4. Nothing is written before it is clear which devices belong to the array.
 
 use crate::access::{What, call};
 use crate::array::Array;
@@ -25,18 +25,18 @@ use std::sync::Arc;
 use vellum_base::size::format_size;
 use vellum_base::{BlockDevice, Env, Error, Kind, Lba, Result, SECTOR_BYTES};
 
-/// What an array is made with.
+/// Parameters of a new array.
 #[derive(Clone, Debug)]
 pub struct Format {
     /// RAID-5 or RAID-6.
     pub level: Level,
     /// Sectors of a chunk, a power of two.
     pub chunk_sectors: u32,
-    /// Where records go that close the write hole.
+    /// Where the log that closes the write hole is.
     pub log: LogPlace,
-    /// Sectors of the log's ring on every member, if it is there. As much as four of the largest records at least.
+    /// Sectors of the log's ring on every member, if the log is on the members. Raised to four of the largest records.
     pub log_sectors: u32,
-    /// Take devices that hold an array already.
+    /// Use devices even if they already belong to an array.
     pub force: bool,
 }
 
@@ -50,10 +50,10 @@ impl Format {
 /// How an array is assembled.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Calls under way on one member.
+    /// Concurrent calls per member.
     pub lanes: usize,
-    /// Assemble although the write hole may be open: the log device is not the array's, or cannot be read (then it is
-    /// made an empty log, and all rows count as stale), or the array was not closed, has no log, and lacks a member.
+    /// Assemble although the write hole may be open: if the log device is another one or cannot be read (it is then
+    /// made an empty log, and all rows count as stale), or if an array without a log was not closed and lacks a member.
     pub force: bool,
 }
 
@@ -66,10 +66,11 @@ impl Default for Options {
 /// A device of an array.
 pub type Device = Arc<dyn BlockDevice>;
 
-/// Makes an array of the devices; their order is the order of roles. They are zeroed, so that parity is right.
+/// Creates an array on the devices, whose order gives their roles. They are zeroed, so that parity is consistent.
 ///
 /// # Errors
-/// [`Kind::Invalid`] if the devices or the format cannot be an array, [`Kind::Busy`] if a device holds one already.
+/// [`Kind::Invalid`] if the devices or the format are unsuitable, [`Kind::Busy`] if a device already belongs to an
+/// array.
 pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &Format) -> Result<()> {
     let member_sectors =
         devices.iter().map(|device| device.info().sectors).min().unwrap_or(0).min(SECTORS_MAX);
@@ -121,13 +122,13 @@ pub fn create(devices: &[Device], log: Option<&Device>, env: &dyn Env, format: &
     Ok(())
 }
 
-/// Blanks what says that these are an array's, as far as they can be written: it was not made after all.
+/// Undoes a creation that failed: zeroes superblocks and log heads, as far as the devices can be written.
 pub fn take_back(devices: &[Device], log: Option<&Device>) {
     for device in devices.iter().chain(log) {
         let superblocks = [Some(0), examine(device).ok().map(|found| found.plot.member_sectors - 1)];
         let heads = log.filter(|log| Arc::ptr_eq(log, device)).map_or(1, |_| HEADS);
         for sector in superblocks.into_iter().flatten() {
-            // Whoever cannot do this either has been told why the array was not made.
+            // Errors are ignored: the caller already reports why the array was not created.
             let _ = device.write_zeroes(Lba(sector), if sector == 0 { heads } else { 1 }, true);
         }
         let _ = device.flush();
@@ -145,7 +146,7 @@ fn check_log_device(place: LogPlace, log: Option<&Device>, shape: &Shape) -> Res
     }
 }
 
-/// Heads, bitmap, and room for four of the largest records.
+/// Fails unless there is room for heads, bitmap and four of the largest records.
 fn check_log_room(log: &dyn BlockDevice, shape: &Shape) -> Result<()> {
     let bitmap = shape.rows.div_ceil(BITS_PER_SECTOR);
     let records = u64::from(RECORDS_MIN) * u64::from(largest_record(shape.chunk_sectors, shape.members));
@@ -160,7 +161,7 @@ fn check_log_room(log: &dyn BlockDevice, shape: &Shape) -> Result<()> {
     }
 }
 
-/// Zeros everything first: what a member held before must not be taken for anything of the array.
+/// Zeroes the device first: nothing of its old content may be taken for the array's.
 fn format_member(device: &Device, superblock: &Superblock) -> Result<()> {
     let last = superblock.plot.member_sectors - 1;
     device.write_zeroes(Lba(0), superblock.plot.member_sectors, false)?;
@@ -176,18 +177,18 @@ pub(crate) fn random_id(env: &dyn Env) -> Id {
     std::array::from_fn(|i| if i < 8 { low.to_le_bytes()[i] } else { high.to_le_bytes()[i - 8] })
 }
 
-/// An id as people see it.
+/// An id in hexadecimal, for display.
 pub fn hex(id: &Id) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The newest superblock of a device. The error says why there is none.
+/// The newer superblock of a device. The error says why there is none.
 pub fn examine(device: &Device) -> Result<Superblock> {
     let read =
         |sector| call(&**device, sector, What::Read(SECTOR_BYTES)).and_then(|s| Superblock::decode(&s));
     let sectors = device.info().sectors;
     let first = if sectors == 0 { Err(Error::invalid("it has no sectors")) } else { read(0) };
-    // The copy is at the end of what is used, which need not be the device's.
+    // The copy is at the end of the used part, which may be smaller than the device.
     let end = first.as_ref().map_or(sectors, |found| found.plot.member_sectors);
     let copy = if end == 0 { Err(Error::invalid("it has no sectors")) } else { read(end - 1) };
     match (first, copy) {
@@ -198,21 +199,21 @@ pub fn examine(device: &Device) -> Result<Superblock> {
     }
 }
 
-/// The superblock's copy in the last of so many sectors, if it says that it belongs there.
+/// The superblock's copy in the last of `sectors` sectors, if it says that members have that size.
 pub(crate) fn examine_copy(device: &Device, sectors: u64) -> Option<Superblock> {
     let stored = call(&**device, sectors.checked_sub(1)?, What::Read(SECTOR_BYTES)).ok()?;
     Superblock::decode(&stored).ok().filter(|found| found.plot.member_sectors == sectors)
 }
 
-/// What was found of an array among devices.
+/// What was found of an array among the devices.
 struct Census {
     superblock: Superblock,
     devices: Vec<Option<Device>>,
-    /// Members that count are behind it.
+    /// Some counting members are one event behind.
     is_uneven: bool,
 }
 
-/// Sorts devices by role; refuses those that are not this array's, or twice there.
+/// Sorts devices by role. Fails for devices that are foreign, duplicates, cut short or unreadable.
 fn take_census(devices: &[Device]) -> Result<Census> {
     let (newest, verdicts) = match survey(devices) {
         Ok(survey) => (Some(survey.newest), survey.verdicts),
@@ -238,11 +239,10 @@ fn take_census(devices: &[Device]) -> Result<Census> {
     Ok(Census { superblock, devices: members, is_uneven })
 }
 
-/// Finds an array among devices, in any order, and brings it to where it was. Devices that are stale, or missing,
-/// count as lost.
+/// Assembles an array from devices in any order and replays its log. Stale and missing devices count as lost.
 ///
 /// # Errors
-/// Name the device, and say what to do about it. [`Kind::Io`] if too many members are lost.
+/// They name the device and the remedy. [`Kind::Io`] if too many members are lost.
 pub fn assemble(
     devices: &[Device],
     log: Option<&Device>,
@@ -270,8 +270,8 @@ pub fn assemble(
     if is_uneven {
         core.repeat_event(table_as_found, newest.clean)?;
     }
-    // Before anything is replayed: what is there then a member that is away does not have. Two, so that a member which
-    // was not there for the first, or a copy of one from before it, is more than one behind whatever happens next.
+    // Recorded before anything is replayed, as absent members miss that. There are two events, so that a member that
+    // was absent for the first, or an older copy of one, is more than one behind whatever happens next.
     core.write_event()?;
     core.write_event()?;
     core.log.resume(&core, &found, found.doubted_roles(newest.clean))?;
@@ -294,7 +294,7 @@ pub fn assemble(
     Ok(array)
 }
 
-/// What the log device says, or the members that count: their bitmaps, too, then.
+/// Reads the log: from the log device, or from the members that count, whose bitmaps are read then, too.
 fn find_log(core: &Core, newest: &Superblock, left: Option<Left>) -> Result<Found> {
     if let Some(left) = left {
         return Ok(left.found(&core.array));
@@ -307,7 +307,7 @@ fn find_log(core: &Core, newest: &Superblock, left: Option<Left>) -> Result<Foun
     read_rings(newest, members())
 }
 
-/// Roles of members that do not have everything.
+/// Roles of members that do not have all their data.
 fn lacking(superblock: &Superblock) -> Vec<String> {
     (0..superblock.table.len())
         .filter(|role| superblock.table[*role].state != State::Active)
@@ -332,7 +332,7 @@ fn check_enough(superblock: &Superblock) -> Result<()> {
     ))
 }
 
-/// Whether parity may be out of step, so that what the bitmap names must be made anew.
+/// Whether parity may be inconsistent, so that the regions named by the bitmap must be resynchronised.
 fn must_resync(superblock: &Superblock, log: Option<&Device>, force: bool) -> Result<bool> {
     let has_log = match superblock.log {
         LogPlace::Members => true,
@@ -378,12 +378,12 @@ fn build_core(
     )
 }
 
-/// Rows of a bit of the intent bitmap.
+/// Rows per bit of the intent bitmap.
 pub(crate) fn region_rows(shape: &Shape) -> u64 {
     shape.rows.div_ceil(BITS_PER_SECTOR).next_power_of_two()
 }
 
-/// What the log device says. By force another takes its place, if it has the room.
+/// Reads the log device. With `force`, one that is not the array's is made an empty log, if it has the room.
 fn take_log_device(
     log: &dyn BlockDevice,
     superblock: &Superblock,

@@ -1,7 +1,7 @@
-//! Wakes a task that rests until there is something to do.
+//! Wakes a task that sleeps until there is work.
 //!
-//! Who makes work and then calls [`Bell::ring_if_awaited`], and a task that awaits any work and then looks for some
-//! before it waits, do not miss each other.
+//! No wake-up is lost between a task that adds work before it calls [`Bell::ring_if_awaited`], and a task that calls
+//! [`Bell::await_any`] and then looks for work before it waits.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use vellum_base::sync::{Condvar, Mutex};
@@ -16,25 +16,25 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// Wakes whoever waits, or is about to.
+    /// Wakes the task that waits, or the next that is about to.
     pub fn ring(&self) {
         *self.rung.lock() = true;
         self.changed.notify_all();
     }
 
-    /// Rings if somebody waits for any work.
+    /// Rings if a task waits for any work.
     pub fn ring_if_awaited(&self) {
         if self.is_awaited.load(SeqCst) {
             self.ring();
         }
     }
 
-    /// Whether any work is waited for from now on.
+    /// Sets whether any work is awaited from now on.
     pub fn await_any(&self, any: bool) {
         self.is_awaited.store(any, SeqCst);
     }
 
-    /// Returns when it was rung since the last time, or at the deadline.
+    /// Returns once the bell has been rung since the last call, or at the deadline.
     pub fn wait(&self, env: &dyn Env, deadline: Option<Nanos>) {
         let mut rung = self.rung.lock();
         while !*rung && deadline.is_none_or(|deadline| env.now() < deadline) {

@@ -1,5 +1,5 @@
-//! The array below a cache, as who brings the cache back must know it: one that is assembled, or one that nobody has
-//! open, as its assembly will find it. So what is foreseen of an opening and what it finds come from the same code.
+//! The array below a cache, as needed to bring the cache back: either an assembled array, or a survey of one that is
+//! not open, as its assembly will find it. So an opening and its forecast share their code.
 
 use crate::bitmap::Bitmap;
 use crate::layout::Shape;
@@ -12,12 +12,12 @@ pub(crate) struct Below<'a> {
     pub array: Id,
     pub shape: Shape,
     pub log: LogPlace,
-    /// Which cache has what the array has; 0: none.
+    /// The cache that is in step with the array; 0: none.
     pub bond: u64,
-    /// By role. Who is not there is missing.
+    /// By role; absent members are `Missing`.
     pub members: Vec<State>,
     pub stale: &'a Bitmap,
-    /// Of the stale rows, those whose parity is not what any cache thinks.
+    /// The stale rows whose parity is in doubt: it is not what a cache assumes.
     pub doubted: &'a BTreeSet<u64>,
 }
 
@@ -27,12 +27,12 @@ impl Below<'_> {
         lba.0 / self.shape.row_sectors()
     }
 
-    /// Whether any member does not have all its data.
+    /// True if a member does not have all its data.
     pub fn lacks_member(&self) -> bool {
         self.members.iter().any(|state| *state != State::Active)
     }
 
-    /// Whether any member has parity of the row.
+    /// True if at least one member has parity of the row.
     pub fn has_parity(&self, row: u64) -> bool {
         self.shape.parity_members(row).any(|role| self.members[role].has_row(row))
     }

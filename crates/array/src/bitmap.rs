@@ -1,11 +1,11 @@
-//! Bitmaps on the members, or on the log device if there is one (docs/formats/array.md): which rows are stale, which
-//! regions may be out of step.
+//! Bitmaps on the members, or on the log device if there is one (docs/formats/array.md): which rows are stale, and
+//! which regions may have inconsistent parity.
 //!
-//! 1. A bit that [`Bitmap::set`] set is on all members that count (or the log device) when it returns. Those who set
-//!    bits of a sector while it is being written wait, and then write it once for all of them.
-//! 2. A bit that is cleared may be found set after a crash, never the other way round.
-//! 3. A bit that lingers is cleared, but stays set on the members until a flush of them that began after it was cleared
-//!    has ended: one that is set and cleared again while a flush is under way waits for the next.
+//! 1. When [`Bitmap::set`] returns, the bit is set on all counting members (or the log device). Bits of a sector that
+//!    are set while it is being written share the next write.
+//! 2. A cleared bit may be found set after a crash; a set bit is never found cleared.
+//! 3. A lingering bit is cleared in memory, but stays set on the members until a flush that began after the clearing
+//!    has completed. A bit that is set and cleared again during a flush waits for the next one.
 
 use crate::access::{Access, What, call, readable};
 use crate::assemble::Device;
@@ -17,38 +17,38 @@ use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMBITMP";
-/// Bytes in front of the bits of a sector.
+/// Bytes in a sector before its bits.
 pub(crate) const HEAD: usize = 32;
 
 /// See the module.
 pub(crate) struct Bitmap {
     /// First sector on every member.
     start: u64,
-    /// How many bits mean something.
+    /// Number of bits in use.
     room: u64,
     bits: Mutex<Bits>,
-    /// One write at a time.
+    /// Held during a write: one at a time.
     writing: Mutex<()>,
 }
 
 struct Bits {
-    /// What they are to be, 32512 to a sector.
+    /// The wanted state, 32512 bits to a sector.
     wanted: Vec<Vec<u8>>,
-    /// Set on the members for sure.
+    /// Bits known to be set on the members.
     durable: Vec<Vec<u8>>,
     /// What was last written to the members.
     stored: Vec<Vec<u8>>,
-    /// Not wanted any more, but on the members until they are flushed, and since when.
+    /// Bits that are not wanted any more but stay on the members until a flush, with the moment of their clearing.
     lingering: BTreeMap<u64, u64>,
-    /// How many bits have begun to linger so far.
+    /// Number of bits that have begun to linger so far: a logical clock.
     moment: u64,
-    /// Sectors in which the members may have bits that are not wanted.
+    /// Sectors of which members may have bits that are not wanted.
     behind: BTreeSet<usize>,
     count: u64,
 }
 
 impl Bits {
-    /// What a sector is to be on the members.
+    /// What to store of a sector: wanted and lingering bits.
     fn to_write(&self, sector: usize) -> Vec<u8> {
         let mut out = self.wanted[sector].clone();
         let first = sector as u64 * BITS_PER_SECTOR;
@@ -60,7 +60,7 @@ impl Bits {
     }
 }
 
-/// Sectors that so many bits take.
+/// Sectors that this many bits take.
 pub(crate) fn sectors_of(bits: u64) -> usize {
     bits.div_ceil(BITS_PER_SECTOR) as usize
 }
@@ -72,7 +72,7 @@ fn place(bit: u64) -> (usize, usize, u8) {
 }
 
 impl Bitmap {
-    /// Room for `room` bits, none set.
+    /// A bitmap of `room` bits, none set.
     pub fn new(start: u64, room: u64) -> Bitmap {
         let empty = vec![vec![0; SECTOR_BYTES - HEAD]; sectors_of(room)];
         let bits = Bits {
@@ -87,12 +87,12 @@ impl Bitmap {
         Bitmap { start, room, bits: Mutex::new(bits), writing: Mutex::new(()) }
     }
 
-    /// How many sectors it takes.
+    /// How many sectors the bitmap takes.
     pub fn sectors(&self) -> usize {
         self.bits.lock().wanted.len()
     }
 
-    /// Sets what a member has set. Sectors that are not valid say nothing; returns the first of them.
+    /// Sets all bits that are set in `stored`. Invalid sectors are skipped; returns the index of the first of them.
     pub fn merge(&self, array: &Id, stored: &[u8]) -> Option<usize> {
         let taken =
             stored.chunks(SECTOR_BYTES).enumerate().map(|(index, sector)| self.take(array, index, sector));
@@ -100,7 +100,7 @@ impl Bitmap {
         taken.into_iter().position(|is_taken| !is_taken)
     }
 
-    /// Sets what a sector has set; false if it is not valid.
+    /// Sets all bits that are set in the sector; false if it is not valid.
     fn take(&self, array: &Id, index: usize, sector: &[u8]) -> bool {
         let bits = &mut *self.bits.lock();
         let is_valid = &sector[..8] == MAGIC && is_sealed(sector) && id_at(sector, 16) == *array;
@@ -114,8 +114,8 @@ impl Bitmap {
         true
     }
 
-    /// Sets what the members have set: of each sector one copy that is valid is enough. Where there is none, what was
-    /// set is not known, and all bits are, unless it is blank on all: then it was never written.
+    /// Sets all bits that are set on any member. One valid copy of a sector is enough. Where there is none, all bits
+    /// are set, as their state is unknown, unless the sector is blank on all members: then it was never written.
     pub fn read(&self, array: &Id, members: &[Device]) -> Result<()> {
         let count = self.sectors();
         let (mut is_known, mut is_blank) = (vec![false; count], vec![true; count]);
@@ -134,14 +134,14 @@ impl Bitmap {
         Ok(())
     }
 
-    /// Sets all bits, not on the members: what they were is not known.
+    /// Sets all bits in memory only, as their state is unknown.
     pub fn fill(&self) {
         for bit in 0..self.room {
             self.want(bit, true);
         }
     }
 
-    /// Sets a bit, not on the members: the array has ended, or [`Bitmap::write_all`] is to follow.
+    /// Sets a bit in memory only: the array has ended, or [`Bitmap::write_all`] follows.
     pub fn doubt(&self, bit: u64) {
         self.want(bit, true);
     }
@@ -157,7 +157,7 @@ impl Bitmap {
         self.bits.lock().count
     }
 
-    /// The bits that are set, in ascending order, from `first` on, at most `limit`.
+    /// At most `limit` set bits from `first` on, in ascending order.
     pub fn ones(&self, first: u64, limit: usize) -> Vec<u64> {
         let bits = self.bits.lock();
         let total = bits.wanted.len() as u64 * BITS_PER_SECTOR;
@@ -181,12 +181,13 @@ impl Bitmap {
         self.write(core, sector)
     }
 
-    /// Clears a bit; the members hear of it with the next write of its sector.
+    /// Clears a bit; the members get it with the next write of its sector.
     pub fn clear(&self, bit: u64) {
         self.want(bit, false);
     }
 
-    /// Clears a bit, but not on the members until they are flushed: what was written without it may be lost before.
+    /// Clears a bit that stays set on the members until they are flushed: what was written under it may be lost until
+    /// then.
     pub fn clear_when_flushed(&self, bit: u64) {
         let (sector, byte, mask) = place(bit);
         let mut bits = self.bits.lock();
@@ -200,12 +201,12 @@ impl Bitmap {
         }
     }
 
-    /// Now. A flush that begins later makes up for what bits that linger now stand for.
+    /// The current logical time. A flush that begins later covers all bits that linger now.
     pub fn moment(&self) -> u64 {
         self.bits.lock().moment
     }
 
-    /// Bits that have lingered since `moment` or before need not linger any more: the members were flushed.
+    /// Ends the lingering of bits cleared at or before `moment`: the members were flushed since.
     pub fn flushed(&self, moment: u64) {
         let bits = &mut *self.bits.lock();
         bits.lingering.retain(|bit, since| {
@@ -218,12 +219,12 @@ impl Bitmap {
         });
     }
 
-    /// Whether the members may have bits that are not wanted.
+    /// True if the members may have bits that are not wanted.
     pub fn is_behind(&self) -> bool {
         !self.bits.lock().behind.is_empty()
     }
 
-    /// How many bits the members have that are not wanted.
+    /// How many bits are set on the members that are not wanted.
     pub fn lag(&self) -> u64 {
         let bits = self.bits.lock();
         let unwanted =
@@ -231,14 +232,14 @@ impl Bitmap {
         unwanted.map(|(stored, wanted)| u64::from((stored & !wanted).count_ones())).sum()
     }
 
-    /// Tells the members of bits that are not wanted, but for those that linger.
+    /// Clears unwanted bits on the members, except those that linger.
     pub fn catch_up(&self, core: &Core) -> Result<()> {
         let _one_at_a_time = self.writing.lock();
         let behind: Vec<usize> = self.bits.lock().behind.iter().copied().collect();
         behind.into_iter().try_for_each(|sector| self.write(core, sector))
     }
 
-    /// Changes what is wanted; returns whether the bit is set on the members for sure.
+    /// Changes the wanted state; returns whether the bit is known to be set on the members.
     fn want(&self, bit: u64, set: bool) -> bool {
         let (sector, byte, mask) = place(bit);
         let mut bits = self.bits.lock();
@@ -259,7 +260,7 @@ impl Bitmap {
         bits.durable[sector][byte] & mask != 0
     }
 
-    /// Writes every sector: after an assembly, to a new member, and to be rid of bits that were cleared.
+    /// Writes all sectors: after an assembly, for a new member, and to drop cleared bits.
     pub fn write_all(&self, core: &Core) -> Result<()> {
         let _one_at_a_time = self.writing.lock();
         (0..self.sectors()).try_for_each(|sector| self.write(core, sector))
@@ -268,7 +269,8 @@ impl Bitmap {
     fn write(&self, core: &Core, sector: usize) -> Result<()> {
         let bits = self.bits.lock().to_write(sector);
         let stored = encode(&core.array, sector, &bits);
-        // Asked now: no bit that was doubted before is among them if the array has not ended.
+        // Checked after the bits were taken: if the array has not ended by now, no bit among them was doubted because
+        // of its end.
         core.check_writable()?;
         match core.log_place {
             LogPlace::Device => {
@@ -302,7 +304,7 @@ impl Bitmap {
     }
 }
 
-/// Sectors of a member, all at once if that can be; those that cannot be read are None.
+/// Reads sectors of a member, in one call if possible; those that cannot be read are `None`.
 fn read_sectors(member: &dyn BlockDevice, start: u64, count: usize) -> Result<Vec<Option<Vec<u8>>>> {
     if let Some(stored) = readable(call(member, start, What::Read(count * SECTOR_BYTES)))? {
         return Ok(stored.chunks(SECTOR_BYTES).map(|sector| Some(sector.to_vec())).collect());
@@ -311,7 +313,7 @@ fn read_sectors(member: &dyn BlockDevice, start: u64, count: usize) -> Result<Ve
     (start..start + count as u64).map(read).collect()
 }
 
-/// A sector of a bitmap as it is stored.
+/// Encodes a sector of a bitmap.
 pub(crate) fn encode(array: &Id, index: usize, bits: &[u8]) -> Vec<u8> {
     let mut out = vec![0; SECTOR_BYTES];
     out[..8].copy_from_slice(MAGIC);

@@ -1,4 +1,4 @@
-//! What a row becomes by a write: the new content of its data columns and of its parity, from what was read of it.
+//! The new content of a row's data columns and parity after a write, computed from what was read of the row.
 
 use crate::access::bytes_of;
 use crate::core::Core;
@@ -11,16 +11,16 @@ use vellum_codes::parity;
 /// New content of data sectors of a row.
 pub(crate) struct NewData<'a> {
     pub row: u64,
-    /// The first of them, within the row.
+    /// First sector, counted from the start of the row.
     pub start: u64,
     pub bytes: &'a [u8],
 }
 
-/// What has been read of a band, by column.
+/// What was read of a band, by column.
 pub(crate) type Old = Vec<Option<Vec<u8>>>;
 
 impl Core {
-    /// New content of a band's written columns that are there, and of parity.
+    /// New content of a band: written data columns that are present, and parity.
     pub fn new_extents(
         &self,
         new: &NewData<'_>,
@@ -49,14 +49,14 @@ impl Core {
         Ok(extents.collect())
     }
 
-    /// What a write puts into a column at the band's offsets.
+    /// The bytes that a write puts into a column at the band's offsets.
     fn new_bytes<'a>(&self, new: &NewData<'a>, band: &Band, column: usize) -> &'a [u8] {
         let in_row = column as u64 * u64::from(self.shape.chunk_sectors) + u64::from(band.offsets.start);
         let start = (in_row - new.start) as usize * SECTOR_BYTES;
         &new.bytes[start..start + bytes_of(band.sectors())]
     }
 
-    /// P and Q, changed by what the written columns change by. Those not planned are left empty.
+    /// P and Q, updated by the deltas of the written columns. Parities that are not planned are left empty.
     fn parity_by_deltas(&self, new: &NewData<'_>, band: &Band, plan: &Plan, old: &mut Old) -> Vec<Vec<u8>> {
         let data = self.shape.data_columns();
         let mut parities: Vec<Vec<u8>> =
@@ -71,7 +71,7 @@ impl Core {
         parities
     }
 
-    /// P and Q of all data: the new ones, and the others as they were read.
+    /// P and Q computed from all data: the new columns, and the others as they were read.
     fn parity_anew(&self, new: &NewData<'_>, band: &Band, old: &Old) -> Vec<Vec<u8>> {
         let columns: Vec<&[u8]> = (0..self.shape.data_columns())
             .map(|column| match band.columns.contains(&column) {
@@ -82,7 +82,7 @@ impl Core {
         self.parities_of(&columns)
     }
 
-    /// P, or P and Q, of all data columns.
+    /// P, or P and Q, computed from all data columns.
     pub fn parities_of(&self, columns: &[&[u8]]) -> Vec<Vec<u8>> {
         let empty = || vec![0; columns[0].len()];
         match self.shape.level.parities() {
@@ -109,7 +109,7 @@ impl Core {
     }
 }
 
-/// Adds a data column's delta to a parity, 0 for P and 1 for Q.
+/// Adds a data column's delta to a parity: P if `parity` is 0, otherwise Q.
 pub(crate) fn add_delta(to: &mut [u8], parity: usize, delta: &[u8], column: usize) {
     match parity {
         0 => parity::xor_into(to, delta),

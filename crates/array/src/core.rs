@@ -1,13 +1,13 @@
-//! What the parts of an array share: its members and who of them counts (`roster.rs`), calls on them, locks on rows,
-//! and how it ends.
+//! State shared by the parts of an array: its members and which of them count (`roster.rs`), calls on them, row locks,
+//! and the end of an array after an error.
 //!
-//! 1. Locks are taken in the order: rows, ascending in the table of locks; change of the roster. Nobody waits for a row
-//!    with the roster's lock.
-//! 2. An array that was closed with its cache says so (`bond`). Before anything changes without that cache it says so
-//!    no more: what the cache holds would be old.
-//! 3. An array that has ended takes no writes. It ends when the power goes, when there is no room for what a member is
-//!    to hold, or when more members are lost than parity makes up for; then superblocks are not written any more, so
-//!    that members can be brought back as they were, and the next assembly makes up for what was under way.
+//! 1. Lock order: rows, ascending by index in the lock table; then roster changes. The roster's lock is never held
+//!    while waiting for a row.
+//! 2. An array that is closed with its cache stores the cache's `bond`. It is cleared before anything changes without
+//!    that cache, whose content would be outdated.
+//! 3. An array that has ended takes no writes. It ends when the power is lost, when a member's file system is full, or
+//!    when more members are lost than parity covers. Superblocks are not written after that, so that members can be
+//!    brought back in their last state and the next assembly can repair what was in flight.
 
 mod roster;
 
@@ -32,7 +32,7 @@ use vellum_base::{Env, Error, Kind, Result};
 /// Locks on rows: row `r` has lock `r % ROW_LOCKS`.
 pub(crate) const ROW_LOCKS: usize = 256;
 
-/// Counters for people.
+/// Counters for [`crate::Status`].
 #[derive(Default)]
 pub(crate) struct Counters {
     pub healed_sectors: AtomicU64,
@@ -55,19 +55,19 @@ pub(crate) struct Core {
     pub intents: Intents,
     pub counters: Counters,
     pub stuck: Stuck,
-    /// Rung when other members count.
+    /// Rung when the roster changes.
     pub bell: Arc<Bell>,
-    /// Changes go through the cache that the array is bound to.
+    /// Changes are made through the cache that the array is bound to.
     pub has_cache: AtomicBool,
     roster: Mutex<Arc<Roster>>,
     change: Mutex<()>,
     ended: Mutex<Option<(Kind, String)>>,
-    /// Why members were taken out.
+    /// Why members were taken out, by id.
     reasons: Mutex<BTreeMap<Id, String>>,
     rows: Vec<Mutex<()>>,
 }
 
-/// What a core is made from.
+/// Parts of a new core.
 pub(crate) struct Parts {
     pub superblock: Superblock,
     pub members: Vec<Option<Arc<Member>>>,
@@ -103,49 +103,49 @@ impl Core {
         }
     }
 
-    /// Keeps others from the row.
+    /// Locks a row.
     pub fn lock_row(&self, row: u64) -> MutexGuard<'_, ()> {
         self.rows[(row % ROW_LOCKS as u64) as usize].lock()
     }
 
-    /// Keeps others from these rows, at most [`ROW_LOCKS`].
+    /// Locks these rows, at most [`ROW_LOCKS`].
     pub fn lock_rows(&self, rows: Range<u64>) -> Vec<MutexGuard<'_, ()>> {
         let mut locks: Vec<u64> = rows.map(|row| row % ROW_LOCKS as u64).collect();
         locks.sort_unstable();
         locks.into_iter().map(|lock| self.lock_row(lock)).collect()
     }
 
-    /// Keeps others from all rows.
+    /// Locks all rows.
     pub fn lock_all_rows(&self) -> Vec<MutexGuard<'_, ()>> {
         self.rows.iter().map(Mutex::lock).collect()
     }
 
-    /// Where a column's sectors are: the member, and the first sector there.
+    /// Where an offset of a column is stored: the member, and the sector on it.
     pub fn place(&self, row: u64, column: usize, offset: u32) -> (usize, u64) {
         let sector = self.plot.data_start + self.shape.member_sector(row) + u64::from(offset);
         (self.shape.member_of(row, column), sector)
     }
 
-    /// Row, column and offset in its chunk of a member's sector of data or parity.
+    /// Row, column and offset in the chunk of a member's data or parity sector: the inverse of [`Core::place`].
     pub fn placed_at(&self, role: usize, sector: u64) -> (u64, usize, u32) {
         let (at, chunk) = (sector - self.plot.data_start, u64::from(self.shape.chunk_sectors));
         let row = at / chunk;
         (row, self.shape.column_of(row, role), (at % chunk) as u32)
     }
 
-    /// Columns of the row whose members do not have it.
+    /// Columns of the row that their members do not have.
     pub fn lost_columns(&self, roster: &Roster, row: u64) -> Columns {
         let lost = (0..self.shape.members).filter(|role| roster.with_row(*role, row).is_none());
         lost.map(|role| self.shape.column_of(row, role)).collect()
     }
 
-    /// Members that have parity of the row.
+    /// Members that have valid parity of the row.
     pub fn parity_roles(&self, roster: &Roster, row: u64) -> Vec<usize> {
         self.shape.parity_members(row).filter(|role| roster.with_row(*role, row).is_some()).collect()
     }
 
-    /// Does all calls at once. A lost power ends the array, and so does a member whose file system is full: it has not
-    /// failed, and is not out. Everything else is the caller's to judge.
+    /// Makes all calls concurrently. A lost power ends the array; so does a full file system below a member, which has
+    /// not failed and is not taken out. All other errors are left to the caller.
     pub fn perform(&self, roster: &Roster, accesses: Vec<Access>) -> Result<Vec<Result<Vec<u8>>>> {
         let roles: Vec<usize> = accesses.iter().map(|access| access.role).collect();
         let calls = accesses.into_iter().map(|Access { role, sector, what }| {
@@ -157,7 +157,7 @@ impl Core {
         if failed_by(&results, Kind::PowerLost).next().is_some() {
             return Err(self.end(Kind::PowerLost, "the power is off"));
         }
-        // One that is being rebuilt has nothing yet that the others lack.
+        // A member that is being rebuilt holds nothing yet that the others lack.
         let is_needed = |at: &usize| roster.table[roles[*at]].state == State::Active;
         let full = failed_by(&results, Kind::NoSpace).find(|(at, _)| is_needed(at));
         if let Some((at, error)) = full {
@@ -167,7 +167,8 @@ impl Core {
         Ok(results)
     }
 
-    /// Calls that change something: members that fail are out. The first error that is the array's own is returned.
+    /// Makes calls that change members; those that fail are taken out. Returns the first error that concerns the array
+    /// itself.
     pub fn change_all(&self, roster: &Roster, accesses: Vec<Access>) -> Result<()> {
         let roles: Vec<usize> = accesses.iter().map(|access| access.role).collect();
         let results = self.perform(roster, accesses)?;
@@ -179,10 +180,11 @@ impl Core {
         Ok(())
     }
 
-    /// Flushes all members that are there.
+    /// Flushes all members that are present.
     pub fn flush_members(&self) -> Result<()> {
         let (moment, roster) = (self.stale.moment(), self.roster());
-        // Asked after that: who is missing since the array ended may have what was not flushed.
+        // Checked after the roster was taken: a member that was lost by the end of the array is not flushed, but counts
+        // on superblocks.
         self.check_writable()?;
         let flushes = roster.present().map(|role| Access { role, sector: 0, what: What::Flush });
         self.change_all(&roster, flushes.collect())?;
@@ -190,8 +192,8 @@ impl Core {
         Ok(())
     }
 
-    /// Tells the members of rows that are whole again, if there is anything to tell. Nothing else must be going on, or
-    /// there is more to tell.
+    /// Clears the bits of rows that are no longer stale on the members, if there are any. Concurrent changes may leave
+    /// more of them.
     pub fn settle_marks(&self) -> Result<()> {
         if !self.stale.is_behind() {
             return Ok(());
@@ -200,7 +202,7 @@ impl Core {
         self.stale.catch_up(self)
     }
 
-    /// Refuses a role that there is not.
+    /// Fails for a role that does not exist.
     pub fn check_role(&self, role: usize) -> Result<()> {
         if role < self.shape.members {
             return Ok(());
@@ -208,14 +210,14 @@ impl Core {
         Err(Error::invalid(format!("there is no member {role}: the last is {}", self.shape.members - 1)))
     }
 
-    /// Ends the array; returns the error that says so. The first reason stays.
+    /// Ends the array and returns the error for that. The first reason is kept.
     pub fn end(&self, kind: Kind, why: &str) -> Error {
         let mut ended = self.ended.lock();
         let (kind, why) = ended.get_or_insert_with(|| (kind, why.to_string()));
         Error::new(*kind, why.clone())
     }
 
-    /// Refuses if the array has ended.
+    /// Fails if the array has ended.
     pub fn check_writable(&self) -> Result<()> {
         match &*self.ended.lock() {
             None => Ok(()),
@@ -223,18 +225,18 @@ impl Core {
         }
     }
 
-    /// Before a change of what the array holds, or of what its parity lacks: who counts for it.
+    /// Called before the array's data, or what its parity lacks, change: returns the roster to use.
     pub fn begin_change(&self) -> Result<Arc<Roster>> {
         if self.roster().bond != 0 && !self.has_cache.load(Relaxed) {
             self.bind(0)?;
             self.log.settle_doubts(self)?;
         }
         let roster = self.roster();
-        // Asked after that: an array has ended before anybody sees who counts then.
+        // Checked after the roster was taken: an array ends before a roster without the lost members is published.
         self.check_writable().map(|()| roster)
     }
 
-    /// Why it has ended, if it has.
+    /// Why the array has ended, if it has.
     pub fn ended(&self) -> Option<String> {
         self.ended.lock().as_ref().map(|(_, why)| why.clone())
     }

@@ -1,11 +1,11 @@
-//! Parity put off: the two interfaces of KDD (kdd.txt, section III.A; Lee et al., SAC 2015) and what makes them safe.
+//! Deferred parity: the two interfaces of KDD (kdd.txt, section III.A; Lee et al., SAC 2015), and what makes them safe.
 //!
-//! 1. A row is marked in the bitmap of stale rows before its data change without its parity.
-//! 2. While it is stale its parity lacks exactly the deltas of what was written without it: other writes to the row
-//!    are read-modify-write. [`Array::parity_update`] with all those deltas makes it whole, [`Array::resync`] does so
-//!    from data.
-//! 3. No record of a row is live when it changes without one: a replay would undo the change.
-//! 4. A row is stale on the members until its data, which may have been written without a record, are durable.
+//! 1. A row is marked stale in the bitmap before its data change without its parity.
+//! 2. The parity of a stale row lacks exactly the deltas of the writes without it; other writes to the row are
+//!    read-modify-write. [`Array::parity_update`] with all those deltas makes parity current; [`Array::resync`]
+//!    recomputes it from data.
+//! 3. No log record of a row is live when the row changes without one: a replay would undo the change.
+//! 4. A row stays stale on the members until its data, which may have been written without a record, are durable.
 
 use crate::access::{Access, What, bytes_of};
 use crate::array::Array;
@@ -18,24 +18,24 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use vellum_base::{Error, Kind, Lba, Result, SECTOR_BYTES};
 
-/// Runs of sectors that are updated one by one, for each parity.
+/// Most runs of sectors that are updated separately, for each parity.
 const RUNS_MAX: usize = 100;
 
-/// What a sector's new version differs by from the one that parity knows.
+/// Difference between a sector's new version and the one that parity covers.
 #[derive(Clone, Copy, Debug)]
 pub struct Delta<'a> {
     /// The sector.
     pub lba: Lba,
-    /// XOR of the two versions, a whole sector.
+    /// XOR of the two versions, one sector long.
     pub bytes: &'a [u8],
 }
 
 impl Array {
-    /// Writes sectors of one row in place, not their parity; the row is stale from then on. The caller must keep what
-    /// their contents differ by from those before, and give all that to [`Array::parity_update`].
+    /// Writes sectors of one row in place without updating parity; the row is stale from then on. The caller must keep
+    /// the deltas to the previous content and pass them all to [`Array::parity_update`].
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] if a member of the row is lost, so that there would be no redundancy: write with parity.
+    /// [`Kind::Unsupported`] if a member of the row is lost: there would be no redundancy, so write with parity.
     pub fn write_without_parity_update(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         let row = self.one_row(lba, data)?;
         let core = self.core();
@@ -46,8 +46,8 @@ impl Array {
         })
     }
 
-    /// The same whatever else is lost or stale, for a cache that has taken the deltas already: what a lost member would
-    /// have got is in them. Parity must be updated at once.
+    /// The same, whatever is lost or stale, for a cache that has already added the deltas to those it keeps: they cover
+    /// what a lost member would have got. Parity must be updated at once.
     pub(crate) fn write_data_only(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         let row = self.one_row(lba, data)?;
         let _lock = self.core().lock_row(row);
@@ -63,7 +63,8 @@ impl Array {
         Ok(row)
     }
 
-    /// Adds deltas of a row's sectors to its parity, which is whole then. There must be all that were put off since.
+    /// Adds deltas of a row's sectors to its parity, which is current then. `deltas` must be all that were deferred
+    /// since.
     ///
     /// # Errors
     /// [`Kind::Invalid`] if a delta is not of this row or not a sector long.
@@ -71,7 +72,7 @@ impl Array {
         self.parity_update_knowing(row, deltas, &Known::new())
     }
 
-    /// The same; these are data sectors of the row as they are now, whether their members have them or not.
+    /// The same; `known` has current data sectors of the row, whether their members have them or not.
     pub(crate) fn parity_update_knowing(&self, row: u64, deltas: &[Delta<'_>], known: &Known) -> Result<()> {
         let core = self.core();
         core.check_deltas(row, deltas)?;
@@ -79,7 +80,7 @@ impl Array {
         core.insist(|| core.try_parity_update(row, deltas, known))
     }
 
-    /// Makes the parity of a row anew from its data, which must all be there.
+    /// Recomputes the parity of a row from its data, which must all be readable.
     pub fn resync(&self, row: u64) -> Result<()> {
         let core = self.core();
         if row >= core.shape.rows {
@@ -88,12 +89,12 @@ impl Array {
         core.resync_row(row)
     }
 
-    /// Stale rows from `first` on, at most `limit`.
+    /// At most `limit` stale rows from `first` on.
     pub fn stale_rows(&self, first: u64, limit: usize) -> Vec<u64> {
         self.core().stale.ones(first, limit)
     }
 
-    /// Whether the row's parity was put off.
+    /// True if the row's parity is deferred.
     pub fn is_stale(&self, row: u64) -> bool {
         self.core().stale.has(row)
     }
@@ -105,8 +106,8 @@ impl Array {
 }
 
 impl Core {
-    /// Marks the row and writes data where their members are there, with the row's lock held. A member that fails is
-    /// out: then what parity knows of it is the old version, and the new one is nowhere.
+    /// Marks the row stale and writes data to the members that are present, with the row's lock held. A member that
+    /// fails is taken out: parity then covers only its old version, and the new one is lost.
     fn try_write_data(&self, lba: Lba, data: &[u8], fua: bool) -> Result<bool> {
         let roster = self.begin_change()?;
         let row = lba.0 / self.shape.row_sectors();
@@ -121,7 +122,7 @@ impl Core {
             }
         }
         self.log.settle(self, row)?;
-        // A row that is not stale yet would be, for a write that is not done.
+        // A row that is not stale yet must not become so for a write that is then refused.
         let untold = usize::from(self.stale.has(row));
         if !self.check_takes(&roster, writes.iter().map(Access::place), untold)? {
             return Ok(false);
@@ -158,7 +159,7 @@ impl Core {
         Ok(())
     }
 
-    /// One column of sectors after the other; all of them in one record. Lost parity columns are passed over.
+    /// Updates parity, one run of sectors after the other, with a single record. Lost parity columns are skipped.
     fn try_parity_update(&self, row: u64, deltas: &[Delta<'_>], known: &Known) -> Result<bool> {
         let roster = self.begin_change()?;
         if !self.stale.has(row) {
@@ -182,7 +183,7 @@ impl Core {
         self.finish_parity(&roster, row, extents)
     }
 
-    /// What parity is to be at these offsets. None if some of it cannot be read.
+    /// New parity at these offsets; `None` if some of it cannot be read.
     fn updated_parity(
         &self,
         roster: &Roster,
@@ -201,18 +202,18 @@ impl Core {
         Ok(Some(updated))
     }
 
-    /// Columns of parity.
+    /// The parity columns.
     pub fn parity_columns(&self) -> Range<usize> {
         self.shape.data_columns()..self.shape.members
     }
 
-    /// Content of a column from this offset on.
+    /// An extent with new content of a column from this offset on.
     pub fn extent(&self, row: u64, column: usize, offset: u32, bytes: Vec<u8>) -> Extent {
         let (role, sector) = self.place(row, column, offset);
         Extent { role, sector, content: Content::Bytes(bytes) }
     }
 
-    /// Adds those of these offsets to a parity column.
+    /// Adds those deltas that lie in `run` to a parity column.
     fn add_deltas(&self, parity: &mut [u8], column: usize, run: &Range<u32>, deltas: &[Delta<'_>]) {
         for delta in deltas {
             let (of, offset) = self.place_of(delta);
@@ -224,8 +225,8 @@ impl Core {
         }
     }
 
-    /// The same, offset by offset: what of parity cannot be read is computed from the rest. Where nothing changes it
-    /// need not be known.
+    /// The same, offset by offset: parity that cannot be read is computed from the rest of the row. Offsets without a
+    /// delta are skipped if they cannot be computed.
     fn computed_parity(
         &self,
         roster: &Roster,
@@ -252,7 +253,7 @@ impl Core {
         Ok(Extent::joined(computed))
     }
 
-    /// What the parity columns that are there are to be at an offset.
+    /// New content of the present parity columns at an offset.
     fn parity_at(
         &self,
         roster: &Roster,
@@ -280,8 +281,8 @@ impl Core {
         Ok(told)
     }
 
-    /// All columns at an offset where some are `unknown`: from data, from what is known of them, and from the parity
-    /// that is `told`, which is up to date.
+    /// All columns at an offset where those in `unknown` are missing: solved from data, from `known` sectors, and from
+    /// the parity columns in `told`, which are current.
     fn compute_row_at(
         &self,
         roster: &Roster,
@@ -302,7 +303,7 @@ impl Core {
         Ok(columns)
     }
 
-    /// Fills in what is known of columns at an offset that could not be read; returns the others.
+    /// Fills in columns that could not be read where their sector is `known`; returns the others.
     pub fn fill_in(
         &self,
         (row, offset): (u64, u32),
@@ -321,26 +322,26 @@ impl Core {
         lacking
     }
 
-    /// A delta's column and offset.
+    /// Column and offset of a delta.
     fn place_of(&self, delta: &Delta<'_>) -> (usize, u32) {
         let piece = self.shape.pieces(delta.lba, 1).next().expect("one sector");
         (piece.column, piece.offset)
     }
 
-    /// Makes parity anew, whatever it was.
+    /// Recomputes parity from data, whatever it was.
     pub fn resync_row(&self, row: u64) -> Result<()> {
         let _lock = self.lock_row(row);
         self.insist(|| self.try_resync(row))
     }
 
-    /// One try, with the row's lock held.
+    /// One attempt, with the row's lock held.
     pub fn try_resync(&self, row: u64) -> Result<bool> {
         let roster = self.begin_change()?;
         let extents = self.parity_of_data(&roster, row, &Known::new())?;
         self.finish_parity(&roster, row, extents)
     }
 
-    /// Parity of the row's data, of which these are known where they cannot be read.
+    /// Parity computed from the row's data; `known` replaces sectors that cannot be read.
     pub fn parity_of_data(&self, roster: &Roster, row: u64, known: &Known) -> Result<Vec<Extent>> {
         let lost = self.lost_columns(roster, row);
         let data = self.shape.data_columns();
@@ -360,7 +361,8 @@ impl Core {
         Ok(extents.collect())
     }
 
-    /// A sector of data as it is known, or as it is read: parity that is to be made anew does not tell it.
+    /// A data sector, from `known` or read from its member. It cannot be recovered, as parity is about to be
+    /// recomputed.
     fn read_knowing(
         &self,
         roster: &Roster,
@@ -379,7 +381,7 @@ impl Core {
         })
     }
 
-    /// Writes parity, and the row is not stale any more; after a crash it is until data that were written without
+    /// Writes parity; the row is no longer stale. After a crash it still is, until data that were written without
     /// parity are durable.
     pub fn finish_parity(&self, roster: &Roster, row: u64, extents: Vec<Extent>) -> Result<bool> {
         let done = self.log_and_apply(roster, vec![RowChange { row, extents }], !self.log.is_on(self))?;
@@ -390,7 +392,7 @@ impl Core {
     }
 }
 
-/// Runs of numbers that follow each other, of a sorted list; all in one if they are too many for a record.
+/// Consecutive runs in a sorted list; a single one over everything if they are too many for a record.
 fn runs(numbers: &[u32]) -> Vec<Range<u32>> {
     let runs: Vec<_> =
         numbers.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..run[run.len() - 1] + 1).collect();

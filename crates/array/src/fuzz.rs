@@ -1,5 +1,5 @@
-//! Entry points for fuzzing: what devices hold, of anything. Where there is a checksum it is put right first, so that
-//! what is behind it is reached.
+//! Entry points for fuzzing the decoders of everything stored on devices, with arbitrary bytes. Magic numbers and
+//! checksums are made valid first, so that the code behind them is reached.
 
 use crate::bitmap::{Bitmap, encode};
 use crate::cache::engine::nvram::{HalfHead, State, Whose, decode_batch, encode_batch, replay};
@@ -9,7 +9,7 @@ use crate::log::{decode_head, decode_record};
 use crate::superblock::{Superblock, id_at, is_sealed, seal, u64_at};
 use vellum_base::{Lba, SECTOR_BYTES};
 
-/// A sector that begins with `magic`, holds these bytes, and has the right checksum.
+/// A sector that begins with `magic`, holds these bytes, and has a valid checksum.
 fn sector(magic: &[u8; 8], bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![0; SECTOR_BYTES];
     let kept = bytes.len().min(SECTOR_BYTES - 12);
@@ -27,7 +27,7 @@ pub fn superblock(bytes: &[u8]) {
     }
 }
 
-/// Sectors of a bitmap: what is set is counted, and nothing beyond it.
+/// Sectors of a bitmap: bits that are set are counted, and none beyond its end.
 pub fn bitmap(bytes: &[u8]) {
     let stored = sector(b"VLMBITMP", bytes);
     let array = id_at(&stored, 16);
@@ -66,7 +66,7 @@ pub fn cache_log(bytes: &[u8]) {
     }
 }
 
-/// Pages of deltas, and what they say of any delta.
+/// Pages of deltas, and the search for a delta in them.
 pub fn cache_deltas(bytes: &[u8]) {
     let stored = sector(b"VLMDELTA", bytes);
     assert!(is_sealed(&stored));
@@ -89,7 +89,7 @@ pub fn cache_deltas(bytes: &[u8]) {
     }
 }
 
-/// Halves of an NVRAM: batches of records, and what they come to, are what is written of that.
+/// Halves of an NVRAM: batches of records. The state that they replay to must survive encoding and another replay.
 pub fn cache_nvram(bytes: &[u8]) {
     let _ = HalfHead::decode(&sector(b"VLMCNVRM", bytes));
     let _ = decode_batch(bytes, 7);

@@ -1,13 +1,13 @@
-//! What a rebuild gives up: sectors that nobody can tell, as their member is not there and another's cannot be read,
-//! or as parity of their row was put off.
+//! What a rebuild gives up: sectors that cannot be computed, as their member is missing and another's sector cannot be
+//! read, or as parity of their row is deferred.
 //!
-//! 1. They are named before they become zeros, also if the rebuild fails later, with those that only they could be
-//!    computed with. A cache is asked first, and gives what it has of them.
-//! 2. Parity at their offset is made anew with them, and they are written, with one record, so that nothing is computed
-//!    that never was. A sector that could not be read goes first: if it takes no write, either, its member is out, or
-//!    the record is let go and the rebuild fails, if the array cannot do without.
-//! 3. In a row of which parity was put off nothing can be computed. What cannot be read there goes before the rest; if
-//!    it takes no write, either, the rebuild fails before the row changes.
+//! 1. Lost sectors are reported before they become zeros, even if the rebuild fails later; so are the other unreadable
+//!    sectors at the same offset that depend on them. A cache is asked first and supplies those that it holds.
+//! 2. Parity at their offset is recomputed with the zeros, and data and parity are written with one record, so that
+//!    nothing that never existed is ever computed from them. An unreadable sector is written first: if it takes no
+//!    write, its member is taken out; or, if the array cannot do without, the record is dropped and the rebuild fails.
+//! 3. In a row whose parity is deferred nothing can be computed. Its unreadable sectors are written before the rest; if
+//!    one takes no write, the rebuild fails before the row changes.
 
 use crate::access::bytes_of;
 use crate::core::Core;
@@ -18,25 +18,26 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use vellum_base::{Kind, Lba, Result, SECTOR_BYTES};
 
-/// More sectors than tries at an offset name, or at a row of which parity was put off.
+/// How many of the last reported sectors are compared: more than repeated attempts report at an offset, or in a stale
+/// row.
 const LATELY: usize = 64;
 
-/// Sectors that somebody knows all the same.
+/// Content of sectors that a cache knows, by sector of the array.
 pub(crate) type Known = BTreeMap<u64, Vec<u8>>;
-/// Keeps others from a row, until it is dropped.
+/// Keeps others from changing a row until it is dropped.
 pub(crate) type Held = Box<dyn Send>;
-/// Hears of a row of which sectors are to be given up, before they are.
+/// Called before sectors of a row are given up; returns what is known of the row.
 pub(crate) type GiveUp<'a> = &'a mut dyn FnMut(u64) -> Result<(Known, Held)>;
 
-/// What was given up so far.
+/// What has been given up so far.
 #[derive(Default)]
 pub(crate) struct GivenUp {
-    /// Sectors of the array, now zeros.
+    /// Sectors of the array that are zeros now.
     pub lost: Vec<Range<u64>>,
 }
 
 impl GivenUp {
-    /// Names a sector that was not named lately: a try may not have been the last.
+    /// Reports a sector unless it was reported recently: an attempt may be repeated.
     fn name(&mut self, sector: Range<u64>) {
         if !self.lost.iter().rev().take(LATELY).any(|named| *named == sector) {
             self.lost.push(sector);
@@ -45,7 +46,8 @@ impl GivenUp {
 }
 
 impl Core {
-    /// What a column holds, from the others. Of sectors that cannot be computed it is what is known, or zeros.
+    /// Content of a column, computed from the others. Sectors that cannot be computed are taken from `known`, or become
+    /// zeros.
     pub fn rebuilt_bytes(
         &self,
         row: u64,
@@ -71,7 +73,7 @@ impl Core {
         Ok(sectors.collect::<Result<Vec<_>>>()?.concat())
     }
 
-    /// A column of a stale row: zeros, but for what is known.
+    /// Content of a column of a stale row: zeros, except for `known` sectors.
     pub fn chunk_given_up(&self, row: u64, column: usize, known: &Known, given: &mut GivenUp) -> Vec<u8> {
         let mut bytes = vec![0; bytes_of(self.shape.chunk_sectors)];
         let Some(sectors) = self.array_sectors(row, column, 0..self.shape.chunk_sectors) else {
@@ -89,7 +91,8 @@ impl Core {
         bytes
     }
 
-    /// A sector of a column that cannot be computed: all data at its offset that nobody can tell are zeros from now on.
+    /// Gives up a sector of a column that cannot be computed: all data at its offset that cannot be read or computed
+    /// become zeros.
     fn give_up_at(
         &self,
         (row, column, offset): (u64, usize, u32),
@@ -104,7 +107,8 @@ impl Core {
         Ok(bytes.unwrap_or_default())
     }
 
-    /// One try: what the column holds then. The rest of what is zeros is in the record, also what cannot be read.
+    /// One attempt: returns the column's content. Everything else at the offset that becomes zeros is in the record,
+    /// including unreadable sectors.
     fn try_give_up(
         &self,
         (row, column, offset): (u64, usize, u32),
@@ -132,7 +136,8 @@ impl Core {
         let written = (0..self.shape.members).filter(is_written);
         let extents: Vec<Extent> =
             written.map(|column| self.extent(row, column, offset, columns[column].clone())).collect();
-        // Of the others nobody is tried that nobody can tell: who is known to take no write is out, or it is refused.
+        // Only one unreadable sector may be left untested: preferably one known to be stuck. Others that are stuck take
+        // their member out, or the change is refused.
         let is_known = |column: &&usize| self.is_stuck(&roster, self.place(row, **column, offset));
         let unread = unread.iter().find(is_known).or(unread.first());
         let unread = unread.map(|column| (self.place(row, *column, offset), columns[*column].clone()));
@@ -148,8 +153,8 @@ impl Core {
         Ok(done.then(|| columns.swap_remove(column)))
     }
 
-    /// Sectors at an offset that nobody can tell if this column's cannot be computed: it, if it is of data, and those
-    /// of data that cannot be read.
+    /// The sectors that are lost at an offset if this column cannot be computed: its own, if it is a data column, and
+    /// all other data sectors that cannot be read.
     pub fn lost_at(&self, row: u64, column: usize, offset: u32) -> Result<Vec<Range<u64>>> {
         let roster = self.roster();
         let gone = self.lost_columns(&roster, row).with(column);
@@ -158,9 +163,9 @@ impl Core {
         Ok(lost.iter().filter_map(|column| self.array_sectors(row, column, offset..offset + 1)).collect())
     }
 
-    /// Data of a stale row that cannot be read become what is known, or zeros: nobody could tell them. Returns what
-    /// they are. One that takes no write, either, is refused, also of a member that can be spared: without it other
-    /// rows that are stale would lose what it has of them.
+    /// Replaces unreadable data of a stale row by what is known, or by zeros, as they cannot be computed. Returns the
+    /// new content. Fails for a sector that takes no write, even if its member could be spared: without that member
+    /// other stale rows would lose data.
     pub fn give_up_unread(&self, row: u64, known: &Known, given: &mut GivenUp) -> Result<Known> {
         let (roster, mut told) = (self.begin_change()?, Known::new());
         for (column, offset, cause) in self.unread_data(&roster, row)? {
@@ -178,8 +183,8 @@ impl Core {
         Ok(told)
     }
 
-    /// Makes parity anew of a row that has zeros where it was given up, and these sectors. The row stays stale where
-    /// another column of data is lost, until that is given up in turn.
+    /// Recomputes parity of a row in which sectors were given up; `told` has the content of those. The row stays stale
+    /// while another data column is lost, until that is given up in turn.
     pub fn resync_given_up(&self, row: u64, told: &Known) -> Result<()> {
         let roster = self.roster();
         if self.lost_columns(&roster, row).iter().any(|column| column < self.shape.data_columns()) {
@@ -192,8 +197,8 @@ impl Core {
         })
     }
 
-    /// Writes data sectors that are known back to where they cannot be read. If that fails they are known all the same.
-    /// The caller holds the row.
+    /// Writes known data sectors back where they cannot be read. Failures are ignored, as the content stays known. The
+    /// caller holds the row.
     pub fn put_back(&self, row: u64, known: &Known) -> Result<()> {
         let roster = self.roster();
         for (sector, content) in known {

@@ -1,8 +1,8 @@
-//! Which regions may be out of step, for arrays without a log: a bit is set, durably, before a region is first
-//! written to.
+//! Which regions may have inconsistent parity, for arrays without a log: a bit is set, durably, before the first write
+//! to a region.
 //!
-//! 1. A region's bit is cleared when no write to it was under way at two flushes in succession: the second has made
-//!    durable whatever came before the first. Regions that are written to all the time keep their bits, at no cost.
+//! 1. A region's bit is cleared if no write to it was in flight at two flushes in succession: the second made durable
+//!    whatever came before the first. Regions that are written constantly keep their bits, at no cost.
 //! 2. This shortens a resync; it does not close the write hole.
 
 use crate::array::Array;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use vellum_base::sync::Mutex;
 use vellum_base::{Kind, Result};
 
-/// Regions whose bits are set, and who writes there.
+/// Regions whose bits are set, with their writes in flight.
 #[derive(Default)]
 pub(crate) struct Intents(Mutex<BTreeMap<u64, Region>>);
 
@@ -24,7 +24,7 @@ struct Region {
 }
 
 impl Core {
-    /// Before a row changes in place.
+    /// Called before a row changes in place.
     pub fn intend(&self, row: u64) -> Result<()> {
         if self.log_place != LogPlace::None {
             return Ok(());
@@ -38,14 +38,14 @@ impl Core {
         self.intent.set(self, region)
     }
 
-    /// When it has changed.
+    /// Called when the row has changed.
     pub fn intended(&self, row: u64) {
         if let Some(state) = self.intents.0.lock().get_mut(&(row / region_rows(&self.shape))) {
             state.under_way = state.under_way.saturating_sub(1);
         }
     }
 
-    /// Flushes all members, and lets go of what is idle.
+    /// Flushes all members, and clears the bits of idle regions.
     pub fn flush(&self) -> Result<()> {
         let idle = |state: &mut Region| {
             state.idle_flushes += u32::from(state.under_way == 0);
@@ -64,7 +64,7 @@ impl Core {
 }
 
 impl Core {
-    /// Everything is in step.
+    /// Clears all bits: all parity is consistent.
     pub fn clear_intents(&self) -> Result<()> {
         if self.log_place != LogPlace::None {
             return Ok(());
@@ -75,8 +75,8 @@ impl Core {
 }
 
 impl Array {
-    /// Makes parity anew in all regions whose bits are set. A row with a sector that cannot be read is stale from then
-    /// on: nobody knows whether its parity has that sector's newest version.
+    /// Recomputes parity in all regions whose bits are set. A row with an unreadable sector becomes stale: it is not
+    /// known whether its parity covers that sector's newest version.
     pub(crate) fn resync_intended(&self) -> Result<()> {
         let core = self.core();
         let rows = region_rows(&core.shape);

@@ -1,9 +1,9 @@
-//! Lanes: tasks that make blocking calls for others, so that one operation can have calls under way on several members.
+//! Lanes: tasks that make blocking calls for others, so that one operation can have calls in flight on several members.
 //!
-//! The same in both worlds: a lane is an OS thread in production and a coroutine in virtual time.
+//! A lane is an OS thread in production and a coroutine in virtual time.
 //!
-//! 1. Calls of one set of lanes begin in the order in which they came.
-//! 2. Dropping lanes ends them, after what was queued.
+//! 1. Calls of one set of lanes begin in the order in which they were queued.
+//! 2. Dropping lanes ends their tasks after everything queued is done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Lanes {
         Lanes { queue, tasks: Mutex::new(tasks) }
     }
 
-    /// Queues a call whose result nobody waits for.
+    /// Queues a call without waiting for its result.
     pub fn push(&self, job: Job) {
         let mut state = self.queue.state.lock();
         state.jobs.push_back(job);
@@ -82,14 +82,14 @@ impl Queue {
     }
 }
 
-/// A call for some lanes.
+/// A call to be made on one of these lanes.
 pub(crate) struct Call<'a, T> {
     pub lanes: &'a Lanes,
     pub run: Box<dyn FnOnce() -> T + Send>,
 }
 
-/// Makes all calls at once and returns what they returned, in order. The last one is made here: a single call needs
-/// no other task.
+/// Makes all calls concurrently and returns their results in order. The last call is made by the caller's own task, so
+/// a single call needs no lane.
 ///
 /// # Panics
 /// If a call panicked.
@@ -109,7 +109,7 @@ pub(crate) fn together<T: Send + 'static>(mut calls: Vec<Call<'_, T>>) -> Vec<T>
     results
 }
 
-/// Where results are put, and waited for.
+/// Collects the results, which are waited for here.
 struct Meeting<T> {
     state: Mutex<Results<T>>,
     done: Condvar,
@@ -120,7 +120,7 @@ struct Results<T> {
     values: Vec<Option<T>>,
 }
 
-/// One call's place. When it is dropped the call is over, also by a panic: then there is no result.
+/// One call's slot. Dropping it ends the call, also after a panic, which leaves no result.
 struct Place<T> {
     meeting: Arc<Meeting<T>>,
     index: usize,

@@ -1,12 +1,12 @@
-//! Where sectors are: level, chunk, and how columns move over members (md's left-symmetric layout, and its RAID-6
-//! form).
+//! The mapping of sectors to members: level, chunk size, and the rotation of columns over members (md's left-symmetric
+//! layout, and its RAID-6 form).
 //!
-//! A row is one chunk of every member at the same place; a column is a place in it: data chunks `0..d`, then P, then
-//! Q.
+//! A row is a stripe: one chunk of every member, at the same place. A column is a position in a row: data chunks
+//! `0..d`, then P, then Q.
 //!
-//! 1. [`Shape::member_of`] is, for every row, a permutation of the members, and [`Shape::column_of`] undoes it.
-//! 2. Following rows move P one member down, and data column 0 is behind the last parity: reads in sequence use all
-//!    members.
+//! 1. [`Shape::member_of`] is a permutation of the members for every row; [`Shape::column_of`] is its inverse.
+//! 2. From one row to the next P moves one member down, and data column 0 is on the member after the last parity, so
+//!    that sequential reads use all members.
 
 use std::ops::Range;
 use vellum_base::size::format_size;
@@ -15,7 +15,7 @@ use vellum_base::{Error, Lba, Result, SECTOR_BYTES};
 /// Most members of an array.
 pub const MEMBERS_MAX: usize = 64;
 
-/// What an array survives.
+/// RAID level: how many lost members an array survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
     /// The loss of one member.
@@ -25,7 +25,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Parity chunks in a row, which is how many members may be lost.
+    /// Parity chunks per row, which is how many members may be lost.
     pub const fn parities(self) -> usize {
         match self {
             Level::Raid5 => 1,
@@ -49,11 +49,11 @@ impl Level {
 pub struct Shape {
     /// RAID-5 or RAID-6.
     pub level: Level,
-    /// How many members, lost ones included.
+    /// Number of members, including lost ones.
     pub members: usize,
     /// Sectors of a chunk, a power of two.
     pub chunk_sectors: u32,
-    /// How many rows.
+    /// Number of rows.
     pub rows: u64,
 }
 
@@ -70,29 +70,29 @@ pub struct Piece {
     pub sectors: u32,
 }
 
-/// Offsets in the chunks of a row at which a write touches the same columns.
+/// Offsets in the chunks of a row at which a write covers the same columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Band {
     /// Sectors within the chunk.
     pub offsets: Range<u32>,
-    /// Data columns that are written at all of them.
+    /// Data columns that are written at these offsets.
     pub columns: Range<usize>,
 }
 
 impl Band {
-    /// How many sectors of each chunk.
+    /// Number of sectors in each chunk.
     pub fn sectors(&self) -> u32 {
         self.offsets.end - self.offsets.start
     }
 
-    /// The same as bands of one sector of each chunk.
+    /// Splits it into bands of one sector per chunk.
     pub fn by_sector(&self) -> impl Iterator<Item = Band> {
         self.offsets.clone().map(|at| Band { offsets: at..at + 1, columns: self.columns.clone() })
     }
 }
 
 impl Shape {
-    /// Refuses what cannot be an array.
+    /// Fails if no array can have this shape.
     pub fn check(&self) -> Result<()> {
         let least = self.level.parities() + 2;
         if self.members < least || self.members > MEMBERS_MAX {
@@ -150,12 +150,12 @@ impl Shape {
         if steps < parities { self.data_columns() + steps } else { steps - parities }
     }
 
-    /// First sector of a row's chunk on its member, counted from the first row's.
+    /// First sector of a row's chunk on its member, counted from the start of the first row.
     pub fn member_sector(&self, row: u64) -> u64 {
         row * u64::from(self.chunk_sectors)
     }
 
-    /// The sectors of a request, chunk by chunk.
+    /// Splits a request by chunk.
     pub fn pieces(&self, lba: Lba, sectors: u64) -> impl Iterator<Item = Piece> + use<> {
         let (shape, end) = (*self, lba.0 + sectors);
         let mut at = lba.0;
@@ -171,7 +171,7 @@ impl Shape {
         })
     }
 
-    /// The rows of a request: which, and which of their data sectors.
+    /// Splits a request by row: the row, and the range of its data sectors.
     pub fn rows_of(&self, lba: Lba, sectors: u64) -> impl Iterator<Item = (u64, Range<u64>)> + use<> {
         let (per_row, start, end) = (self.row_sectors(), lba.0, lba.0 + sectors);
         let rows = if sectors == 0 { 0..0 } else { start / per_row..(end - 1) / per_row + 1 };
@@ -181,7 +181,7 @@ impl Shape {
         })
     }
 
-    /// The sectors of a request, so many rows at a time.
+    /// Splits a request into stretches of at most `rows` rows.
     pub fn stretches(&self, lba: Lba, sectors: u64, rows: u64) -> impl Iterator<Item = (Lba, u64)> + use<> {
         let (per_row, end) = (self.row_sectors(), lba.0 + sectors);
         let mut at = lba.0;
@@ -192,7 +192,7 @@ impl Shape {
         })
     }
 
-    /// The bands of a write to these data sectors of a row, in the order of their offsets. At most three.
+    /// The bands of a write to these data sectors of a row, in ascending order of offsets. At most three.
     pub fn bands(&self, sectors: Range<u64>) -> Vec<Band> {
         let chunk = u64::from(self.chunk_sectors);
         let place = |sector: u64| ((sector / chunk) as usize, (sector % chunk) as u32);

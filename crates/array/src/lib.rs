@@ -1,10 +1,10 @@
-//! RAID-5 and RAID-6 over any block devices: [`create`], [`assemble`], then an [`Array`] is a
+//! RAID-5 and RAID-6 over any block devices: [`create`] formats devices, [`assemble`] returns an [`Array`], which is a
 //! [`BlockDevice`](vellum_base::BlockDevice).
 //!
-//! A row is one chunk of every member at the same place; a column is a place in it: data chunks, then P, then Q.
-//! After any crash each sector is old or new, also when a member is lost in it: what a row is to become is logged
-//! before it changes (docs/decisions/0022-array.md). Start reading at [`layout`] and [`plan`], which are pure, then
-//! `row.rs`.
+//! A row is a stripe: one chunk of every member at the same place. A column is a position in it: data chunks, then P,
+//! then Q. After a crash each sector is either old or new, even if a member is lost at the same time: the new content
+//! of a row is logged before the row changes (docs/decisions/0022-array.md). Start reading at [`layout`] and [`plan`],
+//! which are pure, then `row.rs`.
 //!
 //! ```
 //! use vellum_array::{Device, Format, Level, Options, assemble, create};

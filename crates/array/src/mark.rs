@@ -1,5 +1,5 @@
-//! What a device says that is to take a member's place and has not yet (docs/formats/array.md): whose copy it is to
-//! become. Without it nobody goes on writing to a device only because it is where the last one was.
+//! The mark of a device that is being prepared to take a member's place (docs/formats/array.md): it names the member.
+//! Without it, nothing shows that a device is still the one on which an earlier copy was begun.
 
 use crate::assemble::Device;
 use crate::superblock::{Id, id_at, is_sealed, seal, u16_at, u32_at};
@@ -8,14 +8,14 @@ use vellum_base::{Error, Lba, Result, SECTOR_BYTES};
 const MAGIC: &[u8; 8] = b"VLMCOPY\0";
 const VERSION: u32 = 1;
 
-/// In sector 0, where the superblock is to be.
+/// Stored in sector 0, where the superblock will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// The array.
     pub array: Id,
-    /// The member whose place it is to take.
+    /// The member to be replaced.
     pub role: usize,
-    /// Drawn when it was prepared for that.
+    /// Random, chosen when the device was prepared.
     pub id: Id,
 }
 
@@ -40,7 +40,7 @@ impl Mark {
     }
 }
 
-/// The mark of a device. The error says that there is none.
+/// Reads the mark of a device. Fails if there is none.
 pub fn examine_mark(device: &Device) -> Result<Mark> {
     let mut sector = vec![0; SECTOR_BYTES];
     device.info().check_range(Lba(0), 1)?;

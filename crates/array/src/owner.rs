@@ -1,4 +1,4 @@
-//! Whose a device is, before it is taken for something else.
+//! Which array a device belongs to, checked before it is used for something else.
 
 use crate::assemble::{Device, examine, hex};
 use crate::cache::engine::examine_cache;
@@ -9,27 +9,27 @@ use crate::superblock::Id;
 use std::fmt;
 use vellum_base::{Error, Kind, Result};
 
-/// What a device is to an array.
+/// The role of a device in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Whose; None: that cannot be read.
+    /// The array's id; `None` if it cannot be read.
     pub array: Option<Id>,
-    /// What it is there.
+    /// The device's part in it.
     pub part: Part,
 }
 
-/// What a device may be.
+/// Parts that a device can have in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It has chunks.
+    /// It holds chunks.
     Member,
-    /// It is to take a member's place.
+    /// It is being prepared to take a member's place.
     Copy,
-    /// It has the records that close the write hole.
+    /// It holds the log that closes the write hole.
     Log,
     /// The cache's SSD.
     Cache,
-    /// What the cache knows over a power cut.
+    /// The NVRAM of the cache, which survives a power loss.
     Nvram,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Whose a device is, as far as it says so.
+/// What a device belongs to, according to its content.
 pub fn owner(device: &Device) -> Option<Owner> {
     let of = |part| move |array| Owner { array: Some(array), part };
     examine(device)
@@ -62,7 +62,7 @@ pub fn owner(device: &Device) -> Option<Owner> {
         .or_else(|| region_owner(&**device).map(|array| Owner { array, part: Part::Nvram }))
 }
 
-/// Refuses a device that an array has. A copy that has not come to its end is nobody's loss.
+/// Fails for a device that belongs to an array, unless forced. An unfinished copy of a member may be overwritten.
 pub(crate) fn check_unused(device: &Device, what: &str, force: bool) -> Result<()> {
     match owner(device) {
         Some(owner) if !force && owner.part != Part::Copy => {

@@ -1,15 +1,17 @@
-//! What a write into a band of a row has to read: pure, and counted by its tests.
+//! Planning of what a write to a band of a row must read. Pure; tests count its reads.
 //!
-//! * *read-modify-write*: the old data that are written over, and the old parity; parity changes by the deltas.
-//! * *reconstruct-write*: the data that are not written over; parity is made anew.
-//! * *recover*: everything that is there; what is lost is recovered first, then parity is made anew.
+//! * *read-modify-write* reads the data to be overwritten and the parity; parity changes by the deltas.
+//! * *reconstruct-write* reads the data that are not overwritten; parity is recomputed.
+//! * *recover* reads everything present; what is lost is recovered, then parity is recomputed.
 //!
-//! 1. With all members there the cheaper of the first two in chunks read is taken, the former when equal (md's rule).
-//! 2. Of a lost column nothing is read. A written one that is lost excludes read-modify-write, another data column
-//!    that is lost excludes reconstruct-write; if both are, the band is recovered.
-//! 3. A stale row is read-modify-written or not written: what its parity lacks stays what it lacks.
-//! 4. Sectors that nobody can read or compute are written over if what the new parity needs can be read: parity is
-//!    made anew then. Else they are not: it would say something of other lost sectors that never was there.
+//! 1. If no column is lost, the first or second is chosen, whichever reads fewer chunks; the first if equal (md's
+//!    rule).
+//! 2. Lost columns are not read. A lost column that is written excludes read-modify-write, a lost data column that is
+//!    not written excludes reconstruct-write; if both exclude, the band is recovered.
+//! 3. A stale row is read-modify-written or refused: the deltas that its parity lacks must stay the same.
+//! 4. Sectors that can be neither read nor computed are overwritten if everything that the new parity needs is
+//!    readable; parity is recomputed then. Otherwise the write is refused: other lost sectors would be computed from
+//!    the new parity as data that never existed.
 
 use crate::layout::{Band, Shape};
 
@@ -18,7 +20,7 @@ use crate::layout::{Band, Shape};
 pub struct Columns(u128);
 
 impl Columns {
-    /// The set with `column`, too.
+    /// The set with `column` added.
     #[must_use]
     pub fn with(self, column: usize) -> Columns {
         Columns(self.0 | 1 << column)
@@ -27,11 +29,11 @@ impl Columns {
     pub fn has(self, column: usize) -> bool {
         self.0 >> column & 1 == 1
     }
-    /// How many.
+    /// Number of columns.
     pub fn count(self) -> usize {
         self.0.count_ones() as usize
     }
-    /// In ascending order.
+    /// The columns in ascending order.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..128).filter(move |column| self.has(*column))
     }
@@ -43,7 +45,7 @@ impl FromIterator<usize> for Columns {
     }
 }
 
-/// How the new parity comes about.
+/// How the new parity is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// From the old data and the old parity.
@@ -54,10 +56,10 @@ pub enum Mode {
     Recover,
 }
 
-/// What to read, and how to go on.
+/// What to read, and how to compute parity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// How parity is made.
+    /// How parity is computed.
     pub mode: Mode,
     /// Columns to read at the band's offsets.
     pub reads: Vec<usize>,
@@ -70,12 +72,12 @@ pub struct Plan {
 pub enum Impossible {
     /// More columns are lost than there is parity for.
     Lost,
-    /// The row is stale, and a lost data column is written: what parity would have to become is not known.
+    /// The row is stale and a lost data column is written: its new parity cannot be known.
     StaleAndLost,
 }
 
-/// Plans the write of a band of a row of which `lost` columns are not there, and of those that are some are `unread`:
-/// what they hold at these offsets can be had by no means.
+/// Plans the write of a band. `lost` columns are missing; of the others, those in `unread` can be neither read nor
+/// computed at these offsets.
 pub fn plan(
     shape: &Shape,
     band: &Band,

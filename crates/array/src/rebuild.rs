@@ -1,10 +1,10 @@
-//! Members out and in: remove, add, and the rebuild of what a new member is to hold, row by row, under load.
+//! Removing, adding and rebuilding members: a rebuild goes row by row, under load.
 //!
-//! 1. A member that is rebuilt counts for the first rows, as many as the roster says; writes to later rows pass it
-//!    over. A row is rebuilt and begins to count under its lock.
-//! 2. The superblocks' number of rows is never ahead of what the new member has durably, nor of the data that it was
-//!    computed from: all members are flushed before they are written.
-//! 3. Nothing is rebuilt from parity that was put off. The caller may give such rows up, and sectors that cannot be
+//! 1. Of a member being rebuilt, the first rows count, as many as the roster says; writes to later rows skip it. A row
+//!    is rebuilt and begins to count under its lock.
+//! 2. The number of rows in the superblocks never exceeds what is durable, on the new member and of the data that it
+//!    was computed from: all members are flushed before superblocks are written.
+//! 3. Nothing is rebuilt from deferred parity. The caller may choose to give up such rows, and sectors that cannot be
 //!    computed because another member's cannot be read (give_up.rs).
 
 use crate::access::{Access, What};
@@ -21,10 +21,10 @@ use std::sync::Arc;
 use vellum_base::size::format_size;
 use vellum_base::{Allocation, Error, Kind, Lba, Result, SECTOR_BYTES};
 
-/// The number of rows rebuilt is stored each time so many more are.
+/// The number of rebuilt rows is stored every this many rows.
 const CHECKPOINT_ROWS: u64 = 256;
 
-/// How far a rebuild or a scrub is.
+/// Progress of a rebuild or a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Rows done.
@@ -33,20 +33,20 @@ pub struct Progress {
     pub of: u64,
 }
 
-/// What a rebuild came to.
+/// Outcome of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// All rows are, and the member counts for everything. If not, it was stopped, and can go on later.
+    /// All rows are rebuilt, and the member is active. If false, the rebuild was stopped and can be resumed.
     pub complete: bool,
-    /// Sectors of the array that are lost: they read as zeros, but for the last ones, perhaps, if it failed.
+    /// Sectors of the array that were given up. They read as zeros, except perhaps the last ones if the rebuild failed.
     pub lost: Vec<Range<u64>>,
-    /// Why it could not go on, if sectors were given up before that.
+    /// Why the rebuild failed, if sectors had been given up before.
     pub failed: Option<String>,
 }
 
 impl Rebuilt {
-    /// What a rebuild came to that had lost these when it ended so. An error is one only if nothing was lost: whoever
-    /// asked is to hear of that whatever happens.
+    /// The outcome of a rebuild that ended with `ended` and gave up `lost` sectors. An error is returned as such only
+    /// if nothing was lost: losses must be reported in any case.
     pub(crate) fn of(ended: Result<bool>, lost: Vec<Range<u64>>) -> Result<Rebuilt> {
         match ended {
             Ok(complete) => Ok(Rebuilt { complete, lost, failed: None }),
@@ -57,10 +57,10 @@ impl Rebuilt {
 }
 
 impl Array {
-    /// Lets go of the device of a member that is out.
+    /// Detaches the device of a member that is out.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if the member is not out: [`Array::fail`] it first.
+    /// [`Kind::Invalid`] if the member is not out: call [`Array::fail`] first.
     pub fn remove(&self, role: usize) -> Result<()> {
         let core = self.core();
         core.check_role(role)?;
@@ -73,11 +73,11 @@ impl Array {
         })
     }
 
-    /// Takes a device in for a lost member; returns its role. What it held is overwritten by [`Array::rebuild`].
+    /// Adds a device in place of a lost member; returns its role. [`Array::rebuild`] overwrites its content.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if no member is lost or the device is too small, [`Kind::Busy`] if it holds another array
-    /// and `force` is not given.
+    /// [`Kind::Invalid`] if no member is lost or the device is too small, [`Kind::Busy`] if it belongs to another array
+    /// and `force` is not set.
     pub fn add(&self, device: Device, force: bool) -> Result<usize> {
         let core = self.core();
         core.check_writable()?;
@@ -106,11 +106,11 @@ impl Array {
         Ok(role)
     }
 
-    /// Rebuilds all members that were added, one after the other, while requests go on. `go_on` hears of the progress
-    /// and stops it by false; it goes on where it stopped, also after a reassembly.
+    /// Rebuilds all added members, one after the other, under load. `go_on` gets the progress and stops the rebuild by
+    /// returning false; the next one resumes there, even after a reassembly.
     ///
     /// # Errors
-    /// [`Kind::Busy`] if parity of rows was put off, [`Kind::Io`] if sectors cannot be computed, unless `give_up` is
+    /// [`Kind::Busy`] if parity of rows is deferred and [`Kind::Io`] if sectors cannot be computed, unless `give_up` is
     /// set; they are in the result then. [`Kind::Invalid`] if there is nothing to rebuild.
     pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
         let (mut given, mut nobody_knows) =
@@ -119,7 +119,7 @@ impl Array {
         Rebuilt::of(ended, given.lost)
     }
 
-    /// The same; what is given up is added to `given`. True when all is rebuilt.
+    /// The same; adds what is given up to `given`. Returns true when all is rebuilt.
     pub(crate) fn rebuild_to_end(
         &self,
         mut give_up: Option<GiveUp<'_>>,
@@ -143,7 +143,8 @@ impl Array {
 }
 
 impl Array {
-    /// Refuses sectors whose member is lost, of stale rows of which nobody knows what their parity lacks.
+    /// Fails for sectors of a lost member in stale rows, where `is_unknown` says that the deltas of the row are not
+    /// known.
     pub(crate) fn check_told(&self, lba: Lba, sectors: u64, is_unknown: impl Fn(u64) -> bool) -> Result<()> {
         let (core, roster) = (self.core(), self.core().roster());
         let is_lost = |piece: &Piece| {
@@ -160,8 +161,8 @@ impl Array {
         }
     }
 
-    /// Sectors of stale rows whose member is lost: nobody but a cache knows them. Without one a rebuild that gives
-    /// them up makes them zeros.
+    /// Sectors of lost members in stale rows, which only a cache may know. Without one, a rebuild that gives them up
+    /// makes them zeros.
     pub(crate) fn lost_sectors(&self, stale: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
         let (core, mut lost) = (self.core(), Vec::new());
         let (roster, all) = (core.roster(), 0..core.shape.chunk_sectors);
@@ -174,7 +175,7 @@ impl Array {
 }
 
 impl Core {
-    /// Refuses a device that is too small for a member.
+    /// Fails for a device that is too small to be a member.
     pub fn check_size(&self, device: &Device) -> Result<()> {
         let (sectors, least) = (device.info().sectors, self.plot.member_sectors);
         match sectors < least {
@@ -187,14 +188,14 @@ impl Core {
         }
     }
 
-    /// Zeros all that is not data, so that nothing there is taken for the array's, and makes that durable.
+    /// Zeroes everything outside the data area, durably, so that none of its old content is taken for the array's.
     pub fn blank(&self, device: &Device) -> Result<()> {
         device.write_zeroes(Lba(0), self.plot.data_start, false)?;
         device.write_zeroes(Lba(self.plot.member_sectors - 1), 1, false)?;
         device.flush()
     }
 
-    /// True when it is complete.
+    /// Returns true when the member is complete.
     fn rebuild_member(
         &self,
         role: usize,
@@ -233,7 +234,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Rebuilds a row of a member, which counts then, unless it is out.
+    /// Rebuilds a row of a member, unless that is out; the row counts then.
     fn rebuild_row(
         &self,
         role: usize,
@@ -246,7 +247,7 @@ impl Core {
             (Err(error), Some(give_up)) if error.kind() != Kind::PowerLost => {
                 self.begin_change()?;
                 let (known, _held) = give_up(row)?;
-                // The cache may have failed in that.
+                // Asking the cache may have ended in its failure.
                 self.begin_change()?;
                 self.try_rebuild_row(role, row, Some(&known), given)
             }
@@ -254,7 +255,7 @@ impl Core {
         }
     }
 
-    /// What cannot be computed is given up if it is said what is known of it.
+    /// One attempt. What cannot be computed is given up only if `known` is there.
     fn try_rebuild_row(
         &self,
         role: usize,
@@ -263,7 +264,7 @@ impl Core {
         given: &mut GivenUp,
     ) -> Result<()> {
         let _lock = self.lock_row(row);
-        // Records of before may have the member's old content, and those since know of the new one by parity only.
+        // Earlier records may have the member's old content; later ones cover its new content by parity only.
         self.log.settle(self, row)?;
         known.map_or(Ok(()), |known| self.put_back(row, known))?;
         let column = self.shape.column_of(row, role);
@@ -289,15 +290,15 @@ impl Core {
         Ok(())
     }
 
-    /// Whether nothing was ever written to a member's chunk at `sector`.
+    /// True if the member's chunk at `sector` was never written to.
     fn is_hole(&self, member: Option<&Arc<Member>>, sector: u64) -> bool {
         let sectors = u64::from(self.shape.chunk_sectors);
         let found = member.map(|member| member.device.allocation(Lba(sector), sectors));
         matches!(found, Some(Ok((Allocation::Hole, alike))) if alike >= sectors)
     }
 
-    /// Writes a chunk to the member that is rebuilt; false if that failed and it is out. Zeros are not written where
-    /// nothing was: a file stays sparse, and an array blank that never was written to.
+    /// Writes a chunk to the member being rebuilt; false if that failed and the member is out. Zeros are not written
+    /// over a hole: files stay sparse, and a fresh array stays blank.
     fn write_rebuilt(&self, role: usize, row: u64, bytes: Vec<u8>) -> Result<bool> {
         let roster = self.roster();
         let sector = self.plot.data_start + self.shape.member_sector(row);
@@ -311,7 +312,7 @@ impl Core {
         }
     }
 
-    /// Sectors of the array at some offsets of a column, if it is one of data.
+    /// Sectors of the array at these offsets of a column; `None` for a parity column.
     pub fn array_sectors(&self, row: u64, column: usize, offsets: Range<u32>) -> Option<Range<u64>> {
         let first = row * self.shape.row_sectors() + column as u64 * u64::from(self.shape.chunk_sectors);
         (column < self.shape.data_columns())

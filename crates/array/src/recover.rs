@@ -1,10 +1,11 @@
-//! Reads of what cannot be read: from the other members, and written back where it was.
+//! Recovery of unreadable sectors from the other members; the content is written back in place.
 //!
-//! 1. Nothing is recovered from parity that was put off.
-//! 2. A sector that could not be read and is written back without an error is healed: drives put such sectors
-//!    elsewhere. One that cannot be read after that, either, is computed and written back each time it is asked for.
-//!    One that takes no write costs its member, if that can be spared and no row is stale: nothing is lost by a read.
-//! 3. A member that is gone, or shorter than it was ([`Kind::Gone`]), is out at once: nothing is written back to it.
+//! 1. Nothing is recovered from deferred parity.
+//! 2. An unreadable sector that is written back without an error is healed, as drives remap such sectors. If it is
+//!    unreadable again later, it is computed and written back on every read. A sector that takes no write costs its
+//!    member, if the array can do without and no row is stale: a read must not lose data.
+//! 3. A member that is gone, or shorter than before ([`Kind::Gone`]), is taken out at once; nothing is written back to
+//!    it.
 
 use crate::access::bytes_of;
 use crate::core::{Core, Roster};
@@ -15,7 +16,7 @@ use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
 use vellum_codes::parity;
 
 impl Core {
-    /// Reads a run of one column by any means. The caller holds the row.
+    /// Reads a run of sectors of one column, recovering them if necessary. The caller holds the row.
     pub fn read_surely(&self, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
         let roster = self.roster();
         if roster.with_row(self.shape.member_of(row, column), row).is_none() {
@@ -28,8 +29,8 @@ impl Core {
         }
     }
 
-    /// Sectors of a member that is there, at least one of which cannot be read: recovers those, writes them back, and
-    /// returns them all. The caller holds the row. A member that cannot be written is out if it can be spared.
+    /// Reads sectors of a present member one by one, recovers the unreadable ones and writes them back. The caller
+    /// holds the row. A member that takes no write is taken out if it can be spared.
     pub fn heal(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(bytes_of(offsets.end - offsets.start));
         for offset in offsets.clone() {
@@ -50,8 +51,9 @@ impl Core {
         Ok(out)
     }
 
-    /// `None` if the member is out, as the sector could not be written back, either. One that the array cannot do
-    /// without is not, nor one that has data of a stale row: what was read is known all the same.
+    /// Recovers a sector and writes it back. `None` if that failed and the member is out. A member that the array
+    /// cannot do without stays, and so does any member while rows are stale: the recovered content is returned all the
+    /// same.
     fn heal_sector(
         &self,
         roster: &Roster,
@@ -78,7 +80,7 @@ impl Core {
         Ok((!is_out).then_some(bytes))
     }
 
-    /// A column's member is gone: it is out. An array that has ended is read without it all the same.
+    /// Takes out the member of a column, as it is gone. An array that has ended only reads without it.
     fn lose_column(&self, roster: &Roster, row: u64, column: usize, error: &Error) -> Result<()> {
         match self.ended() {
             Some(_) => Ok(()),
@@ -86,12 +88,12 @@ impl Core {
         }
     }
 
-    /// A run of one column, from the others. The caller holds the row.
+    /// Computes a run of one column from the others. The caller holds the row.
     pub fn recover(&self, roster: &Roster, row: u64, column: usize, offsets: Range<u32>) -> Result<Vec<u8>> {
         let lost = self.lost_columns(roster, row).with(column);
         match self.recover_without(roster, row, column, lost, offsets.clone()) {
             Err(error) if error.kind() != Kind::PowerLost && offsets.end - offsets.start > 1 => {
-                // What cannot be read may be other sectors for each: one by one is the most that can be done.
+                // Each sector may lack a different column: retry one by one.
                 let sectors = offsets.map(|at| self.recover_without(roster, row, column, lost, at..at + 1));
                 Ok(sectors.collect::<Result<Vec<_>>>()?.concat())
             }
@@ -99,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Recovers without the lost columns, and without those that turn out to be unreadable.
+    /// Recovers without the lost columns, and without others that turn out to be unreadable.
     fn recover_without(
         &self,
         roster: &Roster,
@@ -129,8 +131,8 @@ impl Core {
         Err(self.refusal(row, asked, offsets, Impossible::Lost))
     }
 
-    /// Data sectors of a row that their members have and that cannot be read there: columns, offsets, and why. A
-    /// member that is gone is out.
+    /// Unreadable data sectors of members that have the row: column, offset and error. A member that is gone is taken
+    /// out.
     pub fn unread_data(&self, roster: &Roster, row: u64) -> Result<Vec<(usize, u32, Error)>> {
         let (all, mut unread) = (0..self.shape.chunk_sectors, Vec::new());
         let but = self.parity_columns().fold(self.lost_columns(roster, row), Columns::with);
@@ -160,8 +162,8 @@ impl Core {
             .map_err(|error| Error::new(Kind::Io, error.to_string()))
     }
 
-    /// All columns but the lost ones and those that could not be read, which are zeros; and which could not. A member
-    /// that is gone is out.
+    /// Reads all columns except the lost ones. Returns them, with zeros for lost and unreadable ones, and the list of
+    /// unreadable ones. A member that is gone is taken out.
     pub fn read_columns(
         &self,
         roster: &Roster,

@@ -1,14 +1,14 @@
-//! A member's device replaced by another while it still serves: redundancy is never less than before.
+//! Replaces a member's device by another while it serves requests, without any loss of redundancy.
 //!
-//! 1. While rows are copied, the old device counts and is read; what is written to its rows is written to both.
+//! 1. While rows are copied the old device counts and is read; writes to rows go to both devices.
 //! 2. A row is copied under its lock, so that no write comes between its reading and its writing.
-//! 3. The new device counts from one moment on: all rows are locked, nothing of the log is live, both devices are
-//!    flushed, and then superblocks name the new one, its own first. A crash before finds the old member, one after
-//!    that the new.
-//! 4. A new device that fails costs nothing but itself; what the old one lacks is computed from the others. If it
-//!    fails while superblocks name it, the old one is put back and gets the event that it was passed over with, or is
-//!    lost; the others' get one that is no older than the new one's, which nobody knows. None is skipped: it would
-//!    leave two behind who takes no superblock.
+//! 3. The new device takes over at one point in time: all rows are locked, no log record is live, both devices are
+//!    flushed, and then superblocks name the new device, its own first. After an earlier crash the old device is the
+//!    member, after a later one the new device.
+//! 4. A new device that fails affects nothing else; what cannot be read from the old one is computed from the others.
+//!    If it fails while superblocks are switched, the old device is put back and gets the event that it missed, or is
+//!    lost; the other members get an event no older than the new device's, which none of them knows. No event number is
+//!    skipped, as that would leave a member that takes no superblock two behind.
 
 use crate::array::Array;
 use crate::assemble::{Device, random_id};
@@ -21,26 +21,26 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Kind, Lba, Result};
 
-/// A row that is written to again and again is cleaned so often before its copy is given up.
+/// How often a row that keeps getting stale is cleaned before its copy fails.
 const CLEANED_MAX: usize = 100;
 
-/// The old device, and rows of the new one beside it.
+/// The old device, and rows on the new one as well.
 struct Twin {
     old: Device,
     new: Device,
-    /// Sectors of rows: others are each device's own.
+    /// Sectors of rows. All others are separate on each device.
     rows: std::ops::Range<u64>,
-    /// Why the new one is left alone, if it is.
+    /// Why the new device is no longer used, if it failed.
     failed: Mutex<Option<(Kind, String)>>,
 }
 
 impl Array {
-    /// Copies a member to another device under load, then lets go of its own. `go_on` hears of the progress; false
-    /// ends it, and nothing has changed then. True if it is done.
+    /// Copies a member to another device under load, then drops the old one. `go_on` gets the progress; by returning
+    /// false it stops the copy, and nothing has changed. Returns true if the device was replaced.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if the member does not count or the device is too small, [`Kind::Busy`] if that holds an
-    /// array and `force` is not given, [`Kind::Io`] if it fails, or the member does, while it is copied.
+    /// [`Kind::Invalid`] if the member is not active or the device is too small, [`Kind::Busy`] if it belongs to an
+    /// array and `force` is not set, [`Kind::Io`] if the device or the member fails during the copy.
     pub fn replace(
         &self,
         role: usize,
@@ -52,19 +52,19 @@ impl Array {
         self.replace_marked(&mark, device, go_on, |_| Ok(()))
     }
 
-    /// Refuses what cannot take the member's place: nothing has changed then.
+    /// Checks that the member can be replaced, without changing anything.
     ///
     /// # Errors
-    /// As [`Array::replace`], without the device.
+    /// As for [`Array::replace`], except those about the device.
     pub fn check_replaceable(&self, role: usize) -> Result<()> {
         self.core().check_writable()?;
         self.core().counted(role).map(drop)
     }
 
-    /// Blanks a device that is to take the member's place, and marks it so.
+    /// Blanks a device and marks it as the future replacement of the member.
     ///
     /// # Errors
-    /// As [`Array::replace`].
+    /// As for [`Array::replace`].
     pub fn prepare(&self, role: usize, device: &Device, force: bool) -> Result<Mark> {
         self.check_replaceable(role)?;
         let core = self.core();
@@ -77,8 +77,8 @@ impl Array {
         Ok(mark)
     }
 
-    /// Copies to a device that was prepared, and still is. `clean` is for somebody who may know what the parity of a
-    /// stale row lacks: such a row is cleaned if it has a sector that cannot be read.
+    /// Copies to a device that was prepared and still has its mark. `clean` is called for a stale row with an
+    /// unreadable sector: it updates the row's parity, if its caller knows the deltas.
     pub(crate) fn replace_marked(
         &self,
         mark: &Mark,
@@ -107,7 +107,7 @@ impl Array {
             if is_copied { core.take_over(role, &pair, &twin, member()).map(|()| true) } else { Ok(false) }
         });
         if !matches!(done, Ok(true)) {
-            // Whoever has come in its place since keeps it.
+            // If yet another member has taken the place, it keeps it.
             let _ = core.exchange(role, &pair, &old);
         }
         done
@@ -125,7 +125,7 @@ impl Core {
         }
     }
 
-    /// Another way to the same member.
+    /// Switches the device through which a member is reached.
     fn exchange(&self, role: usize, from: &Arc<Member>, to: &Arc<Member>) -> Result<()> {
         self.publish(|roster| match &roster.members[role] {
             Some(member) if Arc::ptr_eq(member, from) => {
@@ -136,7 +136,7 @@ impl Core {
         })
     }
 
-    /// Copies all rows; false if it was ended.
+    /// Copies all rows; false if stopped.
     fn copy_member(
         &self,
         role: usize,
@@ -153,7 +153,7 @@ impl Core {
                 }
                 match self.copy_row(row, role, pair, twin) {
                     Ok(()) => break,
-                    // It may be stale again by then: requests go on.
+                    // The row may be stale again after cleaning, as requests go on.
                     Err(_)
                         if tries < CLEANED_MAX
                             && self.stale.has(row)
@@ -181,7 +181,7 @@ impl Core {
         Ok(())
     }
 
-    /// Both devices are what they are to be.
+    /// Fails unless both devices are still in use.
     fn check_twin(&self, role: usize, pair: &Arc<Member>, twin: &Twin) -> Result<()> {
         let roster = self.roster();
         let counts = roster.table[role].state == State::Active;
@@ -192,7 +192,7 @@ impl Core {
         twin.check()
     }
 
-    /// The new device counts.
+    /// Switches to the new device.
     fn take_over(&self, role: usize, pair: &Arc<Member>, twin: &Twin, member: Arc<Member>) -> Result<()> {
         let _all = self.lock_all_rows();
         self.log.retire_all(self)?;
@@ -203,7 +203,7 @@ impl Core {
         self.stale.write_all(self)
     }
 
-    /// Superblocks name the new device, or the old one as before if it fails meanwhile.
+    /// Writes superblocks that name the new device; the old one again if the new one fails.
     fn swap(&self, role: usize, pair: &Arc<Member>, twin: &Twin, member: Arc<Member>) -> Result<()> {
         let old = self.roster().table[role];
         let is_old = |roster: &Roster| roster.table[role].id == old.id;
@@ -229,23 +229,23 @@ impl Core {
                 }
                 twin.failed.lock().get_or_insert((Kind::Io, "its superblocks cannot be written".into()));
                 put_back(roster);
-                // It was passed over: the next would leave it two behind.
+                // The old device missed this event; missing the next one, too, would leave it two behind.
                 if self.name(roster, role, &twin.old).is_err() {
                     roster.lose(role);
                 }
             },
         )?;
         if is_old(&self.roster()) {
-            // It may have the next event by itself.
+            // The new device may have the next event, alone.
             self.write_event()?;
-            // What is left of its superblocks is outdated; without them it can be tried again unforced.
+            // Its superblocks are outdated. Without them it can be used again unforced.
             let _ = self.blank(&twin.new);
         }
         twin.check()
     }
 
-    /// A device's superblocks alone, as the roster has them. The new device's come before the others': one that names
-    /// it must not be there without it.
+    /// Writes the superblocks of one device, according to the roster. The new device gets them before the others:
+    /// superblocks that name it must not exist without its own.
     fn name(&self, roster: &Roster, role: usize, device: &Device) -> Result<()> {
         let stored = self.superblock(roster, role, false).encode();
         [0, self.plot.member_sectors - 1]
@@ -255,7 +255,7 @@ impl Core {
 }
 
 impl Twin {
-    /// Does something with the new device, unless it has failed; its failure is its own.
+    /// Does something with the new device, unless it has failed; an error only marks it as failed.
     fn beside(&self, work: impl FnOnce(&Device) -> Result<()>) {
         if self.failed.lock().is_some() {
             return;
@@ -265,7 +265,7 @@ impl Twin {
         }
     }
 
-    /// It has not failed.
+    /// Fails if the new device has failed.
     fn check(&self) -> Result<()> {
         match &*self.failed.lock() {
             Some((kind, why)) => Err(Error::new(*kind, format!("the new device failed: {why}"))),
@@ -273,7 +273,7 @@ impl Twin {
         }
     }
 
-    /// The same for what changes sectors of rows.
+    /// The same for changes of sectors; those outside of rows are ignored.
     fn beside_rows(&self, lba: Lba, work: impl FnOnce(&Device) -> Result<()>) {
         if self.rows.contains(&lba.0) {
             self.beside(work);

@@ -1,7 +1,7 @@
-//! Writes to rows: read what the plans say, make the new parity, log, write in place.
+//! Writes to rows: read according to plan, compute parity, log, write in place.
 //!
-//! A request that goes over several rows goes through these steps for all of them at once, as far as their records fit
-//! into the log together (a *stretch*): what it writes to one member is then one write, and so are its records.
+//! A request for several rows goes through these steps for all of them together, as far as their records fit into the
+//! log (a *stretch*): so the data for one member are a single write, and so are its records.
 
 use crate::access::{Access, What, bytes_of, joined};
 use crate::change::{NewData, Old};
@@ -13,44 +13,44 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use vellum_base::{Error, Kind, Lba, Result, SECTOR_BYTES};
 
-/// An operation that has begun anew so often for members that fail is given up: there are not so many members.
+/// An operation that was restarted this often because of failing members gives up: there are not that many members.
 const ATTEMPTS_MAX: usize = 200;
 
-/// Most rows of a stretch: fewer than there are locks for.
+/// Most rows of a stretch: fewer than there are locks.
 const ROWS_MAX: u64 = ROW_LOCKS as u64 / 4;
 
-/// What to write to a row.
+/// A write to a row.
 pub(crate) struct RowWrite<'a> {
     pub row: u64,
-    /// Data sectors within the row.
+    /// Data sectors, counted from the start of the row.
     pub sectors: Range<u64>,
-    /// Their content; `None` makes the whole row zeros.
+    /// Their content; `None` zeroes the whole row.
     pub bytes: Option<&'a [u8]>,
 }
 
-/// What of the rows that are written nobody can read or compute.
+/// Columns that can be neither read nor computed in the rows being written.
 #[derive(Default)]
 struct Unread {
-    /// Columns, by the row and the first offset of the band that is written.
+    /// Columns, by row and first offset of the written band.
     columns: BTreeMap<(u64, u32), Columns>,
-    /// Rows that are written sector by sector: what cannot be read may be another column at each offset of a band.
+    /// Rows that are written sector by sector, as different columns may be unreadable at each offset of a band.
     singly: BTreeSet<u64>,
 }
 
-/// What to read of a row for a write, and how to go on.
+/// What to read of a row, and how to compute its parity.
 struct RowPlan {
     lost: Columns,
     bands: Vec<(Band, Plan)>,
 }
 
 impl Core {
-    /// How many rows a stretch may have.
+    /// Most rows of a stretch.
     pub fn rows_together(&self, of_zeros: bool) -> u64 {
         let record = if of_zeros { 1 } else { largest_record(self.shape.chunk_sectors, self.shape.members) };
         self.log.rows_together(self, record).min(ROWS_MAX)
     }
 
-    /// Writes sectors of no more rows than are written together, or zeros if there are no bytes.
+    /// Writes sectors of at most that many rows; zeros if there are no bytes.
     pub fn write_stretch(&self, lba: Lba, sectors: u64, bytes: Option<&[u8]>, fua: bool) -> Result<()> {
         let zeros = self.zeros_of_parts(lba, sectors, bytes);
         let mut rest = bytes;
@@ -70,14 +70,15 @@ impl Core {
         self.insist(|| self.try_write(&writes, &mut unread, fua))
     }
 
-    /// Zeros for the rows of which only a part becomes zeros.
+    /// A buffer of zeros for rows that are zeroed only in part.
     fn zeros_of_parts(&self, lba: Lba, sectors: u64, bytes: Option<&[u8]>) -> Vec<u8> {
         let counts = self.shape.rows_of(lba, sectors).map(|(_, sectors)| sectors.end - sectors.start);
         let longest = counts.filter(|count| bytes.is_none() && *count < self.shape.row_sectors()).max();
         vec![0; longest.unwrap_or(0) as usize * SECTOR_BYTES]
     }
 
-    /// Tries until done; a try ends early when a member failed or a sector was healed. The caller holds the rows.
+    /// Repeats attempts until one is done; an attempt returns false if a member failed or a sector was healed. The
+    /// caller holds the rows.
     pub fn insist(&self, mut attempt: impl FnMut() -> Result<bool>) -> Result<()> {
         for _ in 0..ATTEMPTS_MAX {
             if attempt()? {
@@ -116,7 +117,7 @@ impl Core {
         Ok(done)
     }
 
-    /// How a row is written. A row that becomes zeros is not planned: its parity is zero, too.
+    /// Plans the write of a row. A row that is zeroed needs no plan: its parity is zero, too.
     fn plan_of(&self, roster: &Roster, write: &RowWrite<'_>, unread: &Unread) -> Result<RowPlan> {
         let lost = self.lost_columns(roster, write.row);
         if write.bytes.is_none() {
@@ -136,7 +137,7 @@ impl Core {
         Ok(RowPlan { lost, bands: bands.collect::<Result<Vec<_>>>()? })
     }
 
-    /// Zeros in the whole row, as far as its members are there. A record of them is nothing but a header.
+    /// Zeros in all present chunks of the row. Their record is only a header.
     fn zeros(&self, roster: &Roster, row: u64) -> Vec<Extent> {
         let extents = (0..self.shape.members).filter_map(|column| {
             let (role, sector) = self.place(row, column, 0);
@@ -146,7 +147,8 @@ impl Core {
         extents.collect()
     }
 
-    /// An error for people: it names the sectors of these columns at these offsets, those of data first of all.
+    /// The error for people: names the sectors of these columns at these offsets, or the parity if no data column is
+    /// among them.
     pub fn refusal(&self, row: u64, columns: Columns, offsets: Range<u32>, why: Impossible) -> Error {
         let lost = columns.iter().filter_map(|column| self.array_sectors(row, column, offsets.clone()));
         let named: Vec<String> = lost.map(|lost| format!("{}..{}", lost.start, lost.end)).collect();
@@ -164,8 +166,8 @@ impl Core {
         Error::new(Kind::Io, format!("{what}: {text}"))
     }
 
-    /// Reads what the plans say, all at once; by row and band. `None` if a member is out now, or something is known by
-    /// no means without which the band can be written.
+    /// Reads according to the plans, all at once; returns content by row and band. `None` if a member was taken out, or
+    /// if something unreadable was found: the write must be planned again.
     fn read_bands(
         &self,
         roster: &Roster,
@@ -205,8 +207,8 @@ impl Core {
         Ok(whole.then_some(olds))
     }
 
-    /// What nobody can read or compute is not read by the next try. If the band cannot be written then, its sectors
-    /// are tried one by one; the error, if that was one.
+    /// Notes a column that can be neither read nor computed, so that the next attempt does without. If the band cannot
+    /// be written then, its sectors are tried one by one; if it is a single sector, the error is returned.
     fn do_without(
         &self,
         row: u64,
@@ -241,17 +243,18 @@ impl Core {
         Access { role, sector, what: What::Read(bytes_of(offsets.end - offsets.start)) }
     }
 
-    /// The records, then the changes in place. False if it must be tried anew.
+    /// Appends the records, then writes in place. False if the attempt must be repeated.
     pub fn log_and_apply(&self, roster: &Roster, changes: Vec<RowChange>, fua: bool) -> Result<bool> {
         let extents = changes.iter().flat_map(|change| &change.extents);
-        // One that nobody can tell is tried behind the record.
+        // One stuck sector with unknown content may remain: it is tested after the record is appended.
         if !self.check_takes(roster, extents.map(Extent::place), 1)? {
             return Ok(false);
         }
         self.log_and_apply_after(roster, changes, fua, || Ok(()))
     }
 
-    /// The same; `first` comes between the two. If it is refused nothing changes in place, and the records are let go.
+    /// The same, with `first` called between the two. If that fails nothing changes in place, and the records are
+    /// dropped.
     pub fn log_and_apply_after(
         &self,
         roster: &Roster,
@@ -272,7 +275,8 @@ impl Core {
             .and_then(|_| self.change_all(roster, joined(writes)));
         let is_refused = result.is_err() && self.check_writable().is_ok();
         rows.iter().for_each(|row| match result {
-            // The array has ended, and some of the row may be new, some old: nothing is computed from it.
+            // The array has ended, and the row may be partly new and partly old: nothing may be computed from its
+            // parity.
             Err(_) if !is_refused => self.stale.doubt(*row),
             _ => self.intended(*row),
         });

@@ -1,13 +1,12 @@
-//! Scrub: whether every row's parity says what its data say, and what can be done where not.
+//! Scrub: compares every row's parity with its data, and repairs mismatches as far as possible.
 //!
-//! 1. Only sectors that do not agree are written.
-//! 2. In RAID-6 a sector is corrected only if a single column explains every byte of it. Anything else is not known
-//!    to be one or the other, and is left alone unless the caller wants parity made anew.
-//! 3. Rows that are stale are passed over and counted, and so are those that lack as many members as there is parity.
-//!    Of a stale row its data are read: what cannot be is lost.
-//!    Of a RAID-6 row that lacks one the other parity is left to compare with: what does not agree is reported, nobody
-//!    can tell which it is, and nothing is written.
-//! 4. Sectors that are lost, as no redundancy brings them back, are reported; what is beside them is compared.
+//! 1. Only sectors that mismatch are written.
+//! 2. In RAID-6 a sector is corrected only if an error in a single column explains every byte of the mismatch. Any
+//!    other mismatch is ambiguous, and is left alone unless the caller wants parity recomputed.
+//! 3. Rows that are stale are skipped and counted, and so are rows that lack as many members as there are parities. The
+//!    data of a stale row are read; unreadable sectors are lost. A RAID-6 row that lacks one member is compared by the
+//!    remaining parity: mismatches are reported, but cannot be located, and nothing is written.
+//! 4. Sectors that no redundancy can bring back are reported as lost; the other offsets of their row are compared.
 
 use crate::access::bytes_of;
 use crate::array::Array;
@@ -20,7 +19,7 @@ use std::ops::Range;
 use vellum_base::{Kind, Result, SECTOR_BYTES};
 use vellum_codes::parity::{self, Wrong};
 
-/// Most rows, or runs of sectors, that a report names.
+/// Most rows, or runs of sectors, that a report lists.
 const NAMED_MAX: usize = 1000;
 
 /// Sectors corrected with one record.
@@ -29,51 +28,51 @@ const EXTENTS_AT_ONCE: usize = 100;
 /// What a scrub may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
-    /// Nothing, but sectors that could not be read and were computed.
+    /// Nothing, except that unreadable sectors which can be computed are written back.
     None,
-    /// What is known to be wrong (RAID-6).
+    /// Sectors that are known to be wrong (RAID-6).
     Located,
-    /// That, and parity where it is not known what is wrong: data are taken to be right, as md's `repair` does.
+    /// Those, and parity where the wrong column is not known: data are assumed to be right, as md's `repair` does.
     Parity,
 }
 
-/// What a scrub found.
+/// Result of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Rows compared.
     pub rows: u64,
-    /// Of them: with one parity, because a member lacks them (RAID-6).
+    /// Of these, rows compared by one parity, because a member lacks them (RAID-6).
     pub one_parity_rows: u64,
-    /// Rows passed over because their parity was put off.
+    /// Rows skipped because their parity is deferred.
     pub stale_rows: u64,
-    /// Rows passed over because members lack them, and there is nothing to compare with.
+    /// Rows skipped because members lack them, so that there is nothing to compare with.
     pub degraded_rows: u64,
-    /// Sectors of a row that do not agree.
+    /// Offsets, in sectors of a chunk, at which a row is inconsistent.
     pub mismatches: u64,
-    /// Of them: a single column was wrong, and is right now.
+    /// Of these, the ones where a single column was wrong and has been corrected.
     pub corrected: u64,
-    /// Of them: parity was made anew.
+    /// Of these, the ones where parity was recomputed.
     pub parity_made_anew: u64,
-    /// Rows with mismatches, the first thousand.
+    /// Rows with mismatches; the first thousand.
     pub mismatched_rows: Vec<u64>,
-    /// Members that were known to be wrong (RAID-6), by their roles.
+    /// Members that were found to be wrong (RAID-6), by role.
     pub wrong_members: BTreeMap<usize, WrongMember>,
-    /// Sectors of the array that no member has and nothing is left to compute from.
+    /// Sectors of the array that can be neither read nor computed.
     pub lost_sectors: u64,
-    /// Them, in ascending order, the first thousand runs.
+    /// The ranges of these, ascending; the first thousand.
     pub lost: Vec<Range<u64>>,
-    /// False if it was stopped, or failed.
+    /// False if the scrub was stopped or failed.
     pub complete: bool,
-    /// Why it could not go on, if rows were compared before that.
+    /// Why it failed, if rows had been compared before.
     pub failed: Option<String>,
 }
 
-/// What a member had wrong.
+/// Wrong sectors of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WrongMember {
-    /// Sectors.
+    /// Their number.
     pub sectors: u64,
-    /// Rows that they are of, the first thousand.
+    /// Their rows; the first thousand.
     pub rows: Vec<u64>,
 }
 
@@ -84,14 +83,15 @@ impl WrongMember {
     }
 }
 
-/// Adds some to those that are named, as long as there is room.
+/// Adds items to a list up to its limit.
 fn name<T: Clone>(named: &mut Vec<T>, some: &[T]) {
     let room = NAMED_MAX.saturating_sub(named.len());
     named.extend(some.iter().take(room).cloned());
 }
 
 impl Scrubbed {
-    /// Scrubs these rows, one by one, of so many. What was found before one that fails is told.
+    /// Scrubs these rows one by one; `of` is the total for the progress. If a row fails, the findings up to it are
+    /// returned.
     pub(crate) fn of_rows(
         rows: Range<u64>,
         of: u64,
@@ -116,7 +116,7 @@ impl Scrubbed {
         Ok(all)
     }
 
-    /// Takes in what a scrub of other rows has found.
+    /// Adds the findings of other rows.
     fn add(&mut self, other: Scrubbed) {
         self.rows += other.rows;
         self.one_parity_rows += other.one_parity_rows;
@@ -134,7 +134,7 @@ impl Scrubbed {
         self.complete &= other.complete;
     }
 
-    /// Takes in the sectors of a row that are lost.
+    /// Adds the lost sectors of a row.
     fn add_lost(&mut self, sectors: &BTreeSet<u64>) {
         self.lost_sectors += sectors.len() as u64;
         for sector in sectors {
@@ -145,14 +145,14 @@ impl Scrubbed {
         }
     }
 
-    /// Mismatches that are still there.
+    /// Mismatches that were not repaired.
     pub fn left(&self) -> u64 {
         self.mismatches - self.corrected - self.parity_made_anew
     }
 }
 
 impl Array {
-    /// Compares rows, while requests go on. `go_on` hears of the progress and stops it by false.
+    /// Compares rows under load. `go_on` gets the progress and stops the scrub by returning false.
     pub fn scrub(
         &self,
         rows: Range<u64>,
@@ -174,11 +174,11 @@ impl Array {
     }
 }
 
-/// What was found of a row.
+/// Findings in one row.
 #[derive(Default)]
 pub(crate) struct RowScrubbed {
     pub report: Scrubbed,
-    /// Offsets that do not agree, if that can be repaired, and whether it is known what is wrong there.
+    /// Offsets with repairable mismatches, and whether the wrong column is known.
     wrong: Vec<(u32, bool)>,
 }
 
@@ -194,16 +194,16 @@ impl RowScrubbed {
     }
 }
 
-/// What of a row nobody can tell.
+/// What can be neither read nor computed in a row.
 #[derive(Default)]
 struct Unknown {
     offsets: BTreeSet<u32>,
-    /// Data sectors at them, of the array.
+    /// The data sectors at those offsets, by sector of the array.
     sectors: BTreeSet<u64>,
 }
 
 impl Core {
-    /// True when the row is done.
+    /// Returns true when the row is done.
     fn scrub_row(&self, row: u64, repair: Repair, found: &mut RowScrubbed) -> Result<bool> {
         let (roster, report) = (self.roster(), &mut found.report);
         if self.stale.has(row) {
@@ -255,7 +255,7 @@ impl Core {
         Ok(true)
     }
 
-    /// A column that cannot be read whole, sector by sector; zeros where nobody can tell it.
+    /// Reads a column sector by sector, healing what can be healed; the rest is zeros, and noted in `unknown`.
     fn heal_what_can_be(
         &self,
         roster: &Roster,
@@ -277,7 +277,7 @@ impl Core {
         Ok(sectors.collect::<Result<Vec<_>>>()?.concat())
     }
 
-    /// Adds a row that was compared to the report.
+    /// Adds a compared row to the report.
     fn tell(&self, row: u64, wrong: &[u32], sums: &[Vec<u8>], repair: Repair, report: &mut Scrubbed) {
         report.rows += 1;
         report.mismatches += wrong.len() as u64;
@@ -309,7 +309,8 @@ impl Core {
         }
     }
 
-    /// The same for a row that lacks a column: what is left of parity, against what it is to be by all that is there.
+    /// The same for a row that lacks one column: a remaining parity compared with its value computed from everything
+    /// else.
     fn one_syndrome(&self, mut columns: Vec<Vec<u8>>, lost: usize) -> Result<Vec<u8>> {
         let last = self.shape.members - 1;
         let compared = if lost == last { last - 1 } else { last };
@@ -319,7 +320,7 @@ impl Core {
         Ok(sum)
     }
 
-    /// What each stored parity differs by from that of the stored data.
+    /// Difference between each stored parity and the parity of the stored data.
     fn syndromes(&self, columns: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let (data, stored) = columns.split_at(self.shape.data_columns());
         let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
@@ -328,13 +329,13 @@ impl Core {
         sums
     }
 
-    /// The column that is wrong at an offset, if it is one, and if that can be known.
+    /// The column that is wrong at an offset, if it is a single one that can be determined.
     fn located(&self, sums: &[Vec<u8>], offset: u32) -> Option<Wrong> {
         let [p, q] = sums else { return None };
         parity::locate(sector(p, offset), sector(q, offset), self.shape.data_columns())
     }
 
-    /// What to write to make an offset agree.
+    /// The writes that make an offset consistent.
     fn corrections(
         &self,
         row: u64,

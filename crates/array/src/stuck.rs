@@ -1,11 +1,12 @@
-//! Sectors that could not be read, and then not be written, either.
+//! Stuck sectors: those that could not be read and then took no write either.
 //!
-//! 1. No change goes to one of them: its record could not be carried through, and if the array cannot do without their
-//!    member, no assembly could replay it. The member is out first, or the change is refused.
-//! 2. One is known until it takes a write, or the array is opened anew. It is tried again before a change is refused:
-//!    with what it holds, before there is a record. If nobody can tell that, with what it is to hold, behind one; if
-//!    that is refused the record is let go, unless the sector has it all the same. One of a change: what was written
-//!    before would be without its parity.
+//! 1. No change may include a stuck sector: its record could not be carried through, and if the array cannot do without
+//!    the member, no assembly could replay it. So the member is taken out before, or the change is refused.
+//! 2. A sector is stuck until it takes a write or the array is reopened. It is tested again before a change is refused:
+//!    by writing its present content, before there is a record. If that content can be neither read nor computed, the
+//!    new content is written instead, after the record is appended; if that fails the record is dropped, unless the
+//!    sector turns out to hold the new content. Only one sector per change is tested in this way: if a later one
+//!    failed, what was written before would be without its parity.
 
 use crate::access::{Access, What};
 use crate::core::{Core, Roster};
@@ -16,12 +17,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
 
-/// By the member's id: another device in its place has none of them.
+/// Keyed by the member's id, so that a replacement device starts without any.
 #[derive(Default)]
 pub(crate) struct Stuck(Mutex<BTreeSet<(Id, u64)>>);
 
 impl Core {
-    /// Writes a sector of a member that could not be read. The inner error: it takes no write, either.
+    /// Writes a sector that could not be read. The inner error means that it takes no write either.
     pub fn write_unread(
         &self,
         roster: &Roster,
@@ -41,7 +42,8 @@ impl Core {
         Ok(result.map(drop))
     }
 
-    /// Sectors take no write: their member is out, if the array can do without it. Else it is an error, and no end.
+    /// Takes out a member that takes no write, if the array can do without it. Otherwise fails, without ending the
+    /// array.
     pub fn fail_or_refuse(&self, seen: &Roster, role: usize, sectors: Range<u64>, why: &Error) -> Result<()> {
         let why = why.to_string();
         match self.fail_if_spare(seen, role, &why)? {
@@ -50,8 +52,9 @@ impl Core {
         }
     }
 
-    /// Before sectors of members are written: who has one among them that takes no write is out, and it is to be tried
-    /// anew (false), or it is refused if the array cannot do without. So many that nobody can tell are left.
+    /// Called before sectors of members are written. Tests those that are stuck: false if that took a member out and
+    /// the operation must be repeated; an error if the array cannot do without the member. Up to `untold` sectors whose
+    /// content cannot be determined are left untested.
     pub fn check_takes(
         &self,
         roster: &Roster,
@@ -76,7 +79,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes what is to be written to the sector that was left, first of all: true if nobody is out for that.
+    /// Writes the new content of the sector that was left untested, before everything else; false if that took its
+    /// member out.
     pub fn try_untold(&self, roster: &Roster, writes: &[Access]) -> Result<bool> {
         let stuck = self.stuck_among(roster, writes.iter().map(Access::place));
         let Some((role, sector)) = stuck.first().copied() else { return Ok(true) };
@@ -91,7 +95,8 @@ impl Core {
         });
         let (place, to_hold) = ((role, sector), to_hold.expect("it is among the writes"));
         match self.write_or_fail(roster, place, to_hold.clone()) {
-            // The record is not let go: parity would not know what the sector has although the write failed.
+            // The record is not dropped, as the sector has the new content although the write failed: parity must cover
+            // it.
             Err(refused) if self.read_again(roster, place)?.is_ok_and(|held| held == to_hold) => {
                 Err(self.end(Kind::Io, &format!("{refused}; it has what was written")))
             }
@@ -99,7 +104,8 @@ impl Core {
         }
     }
 
-    /// Writes a sector that could not be read. If it takes no write, its member is out (false), or it is refused.
+    /// Writes a sector that could not be read. If that fails, its member is taken out (false), or an error is returned
+    /// if the array cannot do without it.
     pub fn write_or_fail(&self, roster: &Roster, place: (usize, u64), bytes: Vec<u8>) -> Result<bool> {
         let (role, sector) = place;
         match self.write_unread(roster, place, bytes)? {
@@ -133,7 +139,7 @@ impl Core {
         Ok(self.perform(roster, vec![read])?.remove(0))
     }
 
-    /// What a sector holds, read or computed. The inner error: nobody can tell. The caller holds the row.
+    /// The content of a sector, read or computed. The inner error means that neither works. The caller holds the row.
     fn told(&self, roster: &Roster, (role, sector): (usize, u64)) -> Result<Result<Vec<u8>>> {
         let unread = match self.read_again(roster, (role, sector))? {
             Ok(bytes) => return Ok(Ok(bytes)),
@@ -147,7 +153,7 @@ impl Core {
     }
 }
 
-/// What a member does not do, and what to do about it.
+/// The error for a member that takes no write, with a remedy.
 pub(crate) fn takes_no_write(role: usize, Range { start, end }: Range<u64>, why: &str) -> Error {
     let what = format!(
         "member {role} takes no write at its sectors {start}..{end} ({why}): copy its device to a healthy one, with \

@@ -1,4 +1,4 @@
-//! Who a member is and what it knows of the array (docs/formats/array.md).
+//! Superblocks of members: a member's role, and the state of the array (docs/formats/array.md).
 
 use crate::layout::{Level, MEMBERS_MAX, Shape};
 use vellum_base::{Error, Result, SECTOR_BYTES};
@@ -8,45 +8,45 @@ const MAGIC: &[u8; 8] = b"VLMARRAY";
 const VERSION: u32 = 1;
 const TABLE: usize = 128;
 const ENTRY: usize = 32;
-/// Bits of a bitmap in one of its sectors.
+/// Bits in one sector of a bitmap.
 pub(crate) const BITS_PER_SECTOR: u64 = 32_512;
-/// Largest member, 1 EiB: sums over members do not overflow.
+/// Largest member, 1 EiB, so that sums over members do not overflow.
 pub(crate) const SECTORS_MAX: u64 = 1 << 48;
-/// Events are 1 and more. That no array comes to so many is checked, so that there is always a next one.
+/// Largest event number accepted, so that there is always a next one. Events begin at 1.
 const EVENT_MAX: u64 = u64::MAX / 4;
-/// Data begin at a multiple of this: 1 MiB.
+/// Data begin at a multiple of this many sectors: 1 MiB.
 const ALIGNMENT: u64 = 256;
 
-/// What draws a line between two arrays, and two members.
+/// Random id of an array or a member.
 pub type Id = [u8; 16];
 
-/// Where records go that close the write hole.
+/// Where the log that closes the write hole is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogPlace {
-    /// Nowhere: the hole is open, and a bitmap says what to resync after a crash.
+    /// No log: the write hole is open, and a bitmap says what to resynchronise after a crash.
     None,
-    /// To the parity members of the row.
+    /// On the members with the parity of each row.
     Members,
-    /// To a device of its own: NVRAM, persistent memory, an SSD.
+    /// On a separate device: NVRAM, persistent memory, an SSD.
     Device,
 }
 
-/// What the table of an array says of one member.
+/// State of a member, as recorded in the array's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It has all its data.
     Active,
-    /// It is not there, or out.
+    /// It is absent, or was taken out.
     Missing,
     /// It has the first `rows` rows.
     Rebuilding {
-        /// How many.
+        /// Number of rows.
         rows: u64,
     },
 }
 
 impl State {
-    /// Whether it has this row.
+    /// True if it has valid data for this row.
     pub(crate) fn has_row(self, row: u64) -> bool {
         match self {
             State::Active => true,
@@ -56,33 +56,33 @@ impl State {
     }
 }
 
-/// An entry of the table.
+/// A member's entry in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Drawn when the member was taken in.
+    /// Random, chosen when the member was added.
     pub id: Id,
-    /// What it is good for.
+    /// Which of its data are valid.
     pub state: State,
 }
 
-/// Where things are on every member, in sectors.
+/// Layout of a member, in sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plot {
-    /// Size of what is used of a member.
+    /// Used size of a member.
     pub member_sectors: u64,
-    /// Sectors of the log's ring, 0 if it is not on members.
+    /// Sectors of the log's ring; 0 if it is not on the members.
     pub log_sectors: u32,
-    /// The first row.
+    /// Start of the first row.
     pub data_start: u64,
 }
 
 impl Plot {
-    /// The write-intent bitmap.
+    /// Sector of the write-intent bitmap.
     pub(crate) const INTENT: u64 = 1;
-    /// The first sector of the bitmap of stale rows.
+    /// First sector of the bitmap of stale rows.
     pub(crate) const STALE: u64 = 2;
 
-    /// Divides members of `member_sectors`: the plot, and how many rows it has room for.
+    /// Divides members of `member_sectors`: the layout, and the number of rows that fit.
     pub(crate) fn divide(member_sectors: u64, chunk_sectors: u32, log_sectors: u32) -> (Plot, u64) {
         let rows_max = member_sectors / u64::from(chunk_sectors);
         let head = Plot::STALE + rows_max.div_ceil(BITS_PER_SECTOR) + 2 + u64::from(log_sectors);
@@ -91,7 +91,7 @@ impl Plot {
         (Plot { member_sectors, log_sectors, data_start }, rows)
     }
 
-    /// The first of the two heads of the log. The ring is behind them.
+    /// First of the two heads of the log. The ring follows them.
     pub(crate) fn log_heads(&self, shape: &Shape) -> u64 {
         let rows_max = self.member_sectors / u64::from(shape.chunk_sectors);
         Plot::STALE + rows_max.div_ceil(BITS_PER_SECTOR)
@@ -103,28 +103,28 @@ impl Plot {
 pub struct Superblock {
     /// The array's id.
     pub array: Id,
-    /// Grows with every superblock written.
+    /// Grows with every update of superblocks.
     pub event: u64,
     /// Level and size.
     pub shape: Shape,
-    /// Where records go.
+    /// Where the log is.
     pub log: LogPlace,
-    /// The array was closed in good order.
+    /// The array was closed properly.
     pub clean: bool,
-    /// This member's place in the table.
+    /// This member's index in the table.
     pub role: usize,
-    /// Where things are.
+    /// Layout of the members.
     pub plot: Plot,
-    /// The epoch of the log device, if there is one.
+    /// Epoch of the log device, if there is one.
     pub log_epoch: u64,
-    /// What the cache has, too, that has what the array has; 0: none has.
+    /// Identifies the cache that is in step with the array, as it stores the same number; 0: none is.
     pub bond: u64,
-    /// All members.
+    /// The table of all members, by role.
     pub table: Vec<Entry>,
 }
 
 impl Superblock {
-    /// As it is stored.
+    /// Encodes the superblock into a sector.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; SECTOR_BYTES];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -156,7 +156,7 @@ impl Superblock {
         out
     }
 
-    /// From a sector; the error says what is wrong with it.
+    /// Decodes a sector; the error says what is wrong with it.
     pub fn decode(sector: &[u8]) -> Result<Superblock> {
         if sector.len() != SECTOR_BYTES || &sector[..8] != MAGIC {
             return Err(Error::corrupt("it has no superblock of a vellum array"));
@@ -171,7 +171,7 @@ impl Superblock {
             return Err(Error::corrupt("the checksum of its superblock is wrong"));
         }
         match u64_at(sector, 32) {
-            // After a greater one there would not be enough of them.
+            // With a greater one the numbers might run out.
             0..=EVENT_MAX => Superblock::fields(sector)
                 .ok_or_else(|| Error::corrupt("its superblock makes no sense: leave it out")),
             event => Err(Error::corrupt(format!(
@@ -229,14 +229,14 @@ fn entry(sector: &[u8], role: usize, rows_max: u64) -> Option<Entry> {
     Some(Entry { id: id_at(sector, at), state })
 }
 
-/// Puts the checksum into bytes 8 to 12.
+/// Stores the checksum in bytes 8 to 12.
 pub(crate) fn seal(structure: &mut [u8]) {
     structure[8..12].fill(0);
     let crc = crc32c(structure);
     structure[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Whether bytes 8 to 12 are the checksum of all.
+/// True if bytes 8 to 12 hold the checksum of the rest.
 pub(crate) fn is_sealed(structure: &[u8]) -> bool {
     let mut copy = structure.to_vec();
     seal(&mut copy);

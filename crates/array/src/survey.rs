@@ -1,7 +1,7 @@
-//! What devices say of the array that they are to make: one verdict for each, the same for who assembles it and for
-//! who only looks.
+//! Examines devices that are to form an array: one verdict for each, the same for an assembly and for a mere
+//! inspection.
 //!
-//! 1. The array is the one that most devices belong to; of several the first device's.
+//! 1. The array is the one that most devices belong to; in a tie, the first device's.
 //! 2. Nothing is written.
 
 use crate::assemble::{Device, examine, examine_copy};
@@ -17,45 +17,45 @@ use vellum_base::{Error, Result, SECTOR_BYTES};
 /// See the module.
 #[derive(Debug)]
 pub struct Survey {
-    /// The superblock whose word counts.
+    /// The superblock that decides.
     pub newest: Superblock,
-    /// One for each device, in their order.
+    /// One verdict per device, in their order.
     pub verdicts: Vec<Verdict>,
-    /// As many devices belong to another array: which one is meant is not known.
+    /// Another array has as many devices: it is ambiguous which one is meant.
     pub is_tied: bool,
 }
 
-/// What is to be thought of one device.
+/// The verdict on one device.
 #[derive(Debug)]
 pub struct Verdict {
-    /// What it says, if that can be read.
+    /// Its superblock, if that can be read.
     pub superblock: Option<Superblock>,
-    /// What it is good for.
+    /// Its relation to the array.
     pub standing: Standing,
 }
 
 impl Verdict {
-    /// The role that it fills, if it does.
+    /// The role that the device fills, if it does.
     fn role(&self) -> Option<usize> {
         let counts = matches!(self.standing, Standing::Counts);
         self.superblock.as_ref().filter(|_| counts).map(|found| found.role)
     }
 }
 
-/// What a device is to the array. It is shown as what is said behind the device's name.
+/// What a device is to the array. Its `Display` text is meant to follow the device's name.
 #[derive(Debug)]
 pub enum Standing {
-    /// Its role is filled by it.
+    /// It fills its role.
     Counts,
-    /// It was one of the array's: it comes back by a rebuild.
+    /// It used to be a member: it can come back by a rebuild.
     Stale,
-    /// It has the role of a device before it.
+    /// It has the same role as an earlier device in the list.
     Twin(usize),
     /// It belongs to this other array.
     Foreign(Id),
-    /// It is smaller than its superblock says: both in sectors.
+    /// It is smaller than its superblock says: actual and recorded size, in sectors.
     CutShort(u64, u64),
-    /// It has no superblock that can be read.
+    /// It has no readable superblock.
     Unknown(Error),
 }
 
@@ -79,14 +79,14 @@ impl fmt::Display for Standing {
     }
 }
 
-/// Rows whose parity was put off, and those that an assembly will be in doubt of.
+/// Rows whose parity is deferred, and those that an assembly will find in doubt.
 pub struct StaleRows {
     rows: Bitmap,
     doubted: BTreeSet<u64>,
 }
 
 impl StaleRows {
-    /// How many.
+    /// Number of these rows.
     pub fn count(&self) -> u64 {
         self.rows.count()
     }
@@ -99,11 +99,12 @@ impl Survey {
         (0..self.newest.table.len()).filter(|role| !filled.contains(role)).collect()
     }
 
-    /// Rows whose parity was put off, as the log device says, or the devices that count if the log is not on one; and
-    /// rows whose parity nobody knows, as the log cannot be read on a device that has it.
+    /// Rows whose parity is deferred, according to the log device or, if there is none, to the members that count; and
+    /// rows whose parity is in doubt, as the log on their members cannot be read.
     ///
     /// # Errors
-    /// If the log device cannot be read: it may be any row. So it may where no member's bitmap can; all count then.
+    /// If the log device cannot be read: any row may be stale. If all copies of a member bitmap's sector are
+    /// unreadable, its rows count as stale instead.
     pub fn stale_rows(&self, devices: &[Device], log: Option<&Device>) -> Result<StaleRows> {
         let rows = Bitmap::new(Plot::STALE, self.newest.shape.rows);
         match (self.newest.log, log) {
@@ -128,13 +129,13 @@ impl Survey {
         Ok(found.rows_in_doubt(self.newest.clean, &self.newest.shape, &self.states()))
     }
 
-    /// The array as its assembly will find it; these are its stale rows.
+    /// The array as its assembly will find it; `stale` has its stale rows.
     pub(crate) fn below<'a>(&self, stale: &'a StaleRows) -> Below<'a> {
         let Superblock { array, shape, log, bond, .. } = self.newest;
         Below { array, shape, log, bond, members: self.states(), stale: &stale.rows, doubted: &stale.doubted }
     }
 
-    /// What the members are good for, by role.
+    /// States of the members, by role.
     fn states(&self) -> Vec<State> {
         let absent = self.absent_roles();
         let states = self.newest.table.iter().enumerate();
@@ -149,7 +150,7 @@ impl Survey {
     }
 }
 
-/// Looks at devices. None: there is none that has a superblock, and its size.
+/// Examines devices. Fails with the verdicts if none has a superblock and its full size.
 pub fn survey(devices: &[Device]) -> Result<Survey, Vec<Verdict>> {
     let mut verdicts: Vec<Verdict> = devices.iter().map(look).collect();
     look_where_others_end(devices, &mut verdicts);
@@ -164,7 +165,7 @@ pub fn survey(devices: &[Device]) -> Result<Survey, Vec<Verdict>> {
     Ok(Survey { newest, verdicts, is_tied })
 }
 
-/// What a device says by itself.
+/// The verdict on a device by itself.
 fn look(device: &Device) -> Verdict {
     match examine(device) {
         Ok(found) => {
@@ -176,8 +177,8 @@ fn look(device: &Device) -> Verdict {
     }
 }
 
-/// The copy of a superblock is where the smallest member ends: where that is in a larger device whose first sector is
-/// overwritten, only the others know.
+/// Looks for copies of superblocks where the other members end. A copy is where the smallest member ends; on a larger
+/// device whose first sector is overwritten, only the other members tell where that is.
 fn look_where_others_end(devices: &[Device], verdicts: &mut [Verdict]) {
     let superblocks = verdicts.iter().filter_map(|verdict| verdict.superblock.as_ref());
     let ends: BTreeSet<u64> = superblocks.map(|found| found.plot.member_sectors).collect();
@@ -206,10 +207,10 @@ fn standing(found: &Superblock, newest: &Superblock, is_filled: &mut [bool]) -> 
     }
 }
 
-/// The superblock whose word counts, and whether another array has as many devices. Within the array it is of those
-/// with the newest event one that most of them know as a member: a device that was to take a member's place, and was
-/// away while the others were opened without it, may have the event that they have if the power went just then, and is
-/// known to nobody.
+/// The superblock that decides, and whether another array has as many devices. Among the array's superblocks with the
+/// newest event, it is the one whose member is known to most of the others: a device that was to replace a member, and
+/// was absent when the others were opened without it, may have reached the same event number if the power was lost just
+/// then, but no other superblock knows it.
 fn elect(found: &[&Superblock]) -> Option<(Superblock, bool)> {
     let count = |array: Id| found.iter().filter(|other| other.array == array).count();
     let most = found.iter().map(|one| count(one.array)).max()?;

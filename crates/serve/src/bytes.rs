@@ -1,29 +1,29 @@
 //! Byte-granular access to a device of 4 KiB sectors.
 //!
-//! States: none beyond the device's own. Invariants:
-//! 1. A write of part of a sector is read, patched, written back under an exclusive lock of its stripe; every
-//!    other change of the stripe holds a shared one. So no change of another byte of the sector is ever lost.
-//! 2. Stripes are taken in ascending order, each once, so that calls cannot deadlock.
-//! 3. Whole sectors go straight to the device, without a copy.
+//! Invariants:
+//! 1. A write of part of a sector is a read-modify-write under an exclusive lock of the sector's stripe; every other
+//!    change in the stripe holds a shared lock. So no concurrent change of other bytes of the sector is lost.
+//! 2. Each stripe is locked once, in ascending order, so that calls cannot deadlock.
+//! 3. Whole sectors are passed to the device without a copy.
 
 use std::sync::Arc;
 use vellum_base::sync::RwLock;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Lba, Result, SECTOR_BYTES};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
-/// Neighbouring sectors share a stripe, so that an ordinary request takes one lock.
+/// Adjacent sectors share a stripe, so that an ordinary request takes one lock.
 const STRIPE_SECTORS: u64 = 256;
 const STRIPES: usize = 64;
 
-/// A [`BlockDevice`] whose ranges are bytes: `offset` and lengths need no alignment.
+/// A [`BlockDevice`] with byte addressing: offsets and lengths need no alignment.
 pub struct ByteDevice {
     device: Arc<dyn BlockDevice>,
     info: DeviceInfo,
     stripes: [RwLock<()>; STRIPES],
 }
 
-/// A byte range cut at sector boundaries: a partial head, whole sectors, a partial tail. A range within one
-/// sector is a head alone.
+/// A byte range split at sector boundaries: a partial first sector, whole sectors, a partial last sector. A range
+/// within a single sector is only a head.
 struct Cut {
     head: Option<Part>,
     body: (Lba, u64),
@@ -39,7 +39,7 @@ struct Part {
 }
 
 impl ByteDevice {
-    /// Bytes over `device`, whose size must not change.
+    /// Gives byte access to `device`, whose size must not change.
     pub fn new(device: Arc<dyn BlockDevice>) -> ByteDevice {
         let info = device.info();
         ByteDevice { device, info, stripes: std::array::from_fn(|_| RwLock::new(())) }
@@ -55,12 +55,12 @@ impl ByteDevice {
         self.info.bytes()
     }
 
-    /// True if nothing can be written.
+    /// True if the device cannot be written.
     pub fn read_only(&self) -> bool {
         self.info.read_only
     }
 
-    /// True if trimming, and zeroing, is worth asking for: [`DeviceInfo::trims`] as it is now.
+    /// True if it pays to trim or zero: the current [`DeviceInfo::trims`].
     pub fn trims(&self) -> bool {
         self.device.info().trims
     }
@@ -105,12 +105,12 @@ impl ByteDevice {
         })
     }
 
-    /// Forgets `length` bytes from `offset`: they read as zeros. Sectors covered in part are patched.
+    /// Trims `length` bytes from `offset`, which then read as zeros. Partially covered sectors are patched.
     pub fn trim(&self, offset: u64, length: u64) -> Result<()> {
         self.clear(offset, length, false, |lba, sectors| self.device.trim(lba, sectors))
     }
 
-    /// Makes `length` bytes from `offset` read as zeros; whole sectors without programming any.
+    /// Zeroes `length` bytes from `offset`; whole sectors without writing data.
     pub fn write_zeroes(&self, offset: u64, length: u64, fua: bool) -> Result<()> {
         self.clear(offset, length, fua, |lba, sectors| self.device.write_zeroes(lba, sectors, fua))
     }
@@ -120,7 +120,7 @@ impl ByteDevice {
         self.device.flush()
     }
 
-    /// How the bytes from `offset` are allocated, and how many (1 to `length`) alike follow.
+    /// The allocation at `offset`, and how many bytes from there (1 to `length`) have the same.
     pub fn allocation(&self, offset: u64, length: u64) -> Result<(Allocation, u64)> {
         self.check(offset, length)?;
         if length == 0 {
@@ -168,7 +168,7 @@ impl ByteDevice {
         Ok(after)
     }
 
-    /// Read, change, write back. The caller holds the stripe exclusively.
+    /// Reads a sector, changes it and writes it back. The caller holds its stripe exclusively.
     fn patch(&self, part: Part, fua: bool, change: impl FnOnce(&mut [u8])) -> Result<()> {
         let mut sector = [0; SECTOR_BYTES];
         self.device.read(part.lba, &mut sector)?;

@@ -1,9 +1,9 @@
-//! Where a server listens: a Unix socket only its owner may open, or TCP for those who ask for it.
+//! Listening sockets: a Unix socket that only its owner may open, or TCP on request.
 //!
 //! Invariants:
 //! 1. A Unix socket has mode 0600 from the moment it exists.
-//! 2. The socket of a live server is never taken over; that of a dead one is replaced; any other file stays.
-//! 3. Our socket file is removed when the listener goes, unless somebody has put another in its place.
+//! 2. The socket of a live server is never taken over; that of a dead one is replaced; any other file is left alone.
+//! 3. The socket file is removed with the listener, unless it has been replaced by another.
 
 use rustix::fs::{FlockOperation, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -22,18 +22,18 @@ use vellum_base::{Error, Kind, Result};
 pub enum Endpoint {
     /// A Unix socket at this path, mode 0600.
     Unix(PathBuf),
-    /// TCP, without encryption: meant for loopback addresses, or networks that are trusted anyhow.
+    /// TCP, without encryption: meant for loopback addresses and trusted networks.
     Tcp(SocketAddr),
 }
 
 impl Endpoint {
-    /// Whether somebody could listen there now; the error says why not.
+    /// Checks that a server could listen there now; the error says why not.
     pub fn check(&self) -> Result<()> {
         Listener::bind(self).map(drop)
     }
 }
 
-/// A listening socket that cleans up after itself.
+/// A listening socket that removes its file when dropped.
 #[derive(Debug)]
 pub struct Listener {
     kind: ListenerKind,
@@ -54,7 +54,7 @@ pub(crate) enum Stream {
 }
 
 impl Listener {
-    /// Listens at `endpoint`. [`Kind::Busy`] if a live server is there already.
+    /// Listens at `endpoint`. [`Kind::Busy`] if a live server is already there.
     pub fn bind(endpoint: &Endpoint) -> Result<Listener> {
         match endpoint {
             Endpoint::Unix(path) => {
@@ -72,12 +72,12 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port the system chose if it was 0.
+    /// Where it listens; with the port chosen by the system if that was 0.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// A second handle to the same socket, for a library that wants to own it.
+    /// A second handle to the same socket, for a library that needs to own it.
     pub(crate) fn share(&self) -> io::Result<tiny_http::Listener> {
         Ok(match &self.kind {
             ListenerKind::Unix { listener, .. } => listener.try_clone()?.into(),
@@ -119,7 +119,7 @@ impl Drop for Listener {
             return;
         };
         if std::fs::symlink_metadata(path).is_ok_and(|m| (m.dev(), m.ino()) == *inode) {
-            // Best effort: a leftover is recognised as dead and replaced by the next server.
+            // Best effort: the next server recognises a leftover as dead and replaces it.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -140,7 +140,7 @@ impl Stream {
         }
     }
 
-    /// How long a read and a write may wait for the peer.
+    /// Sets how long reads and writes may wait for the peer.
     pub(crate) fn set_limits(&self, read: Duration, write: Duration) -> io::Result<()> {
         match self {
             Stream::Unix(s) => s.set_read_timeout(Some(read)).and(s.set_write_timeout(Some(write))),
@@ -203,7 +203,7 @@ fn open_socket(path: &Path) -> rustix::io::Result<UnixListener> {
     let addr = SocketAddrUnix::new(path)?;
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // Linux gives the socket file the mode of the socket: never a moment when others may connect.
+    // Linux gives the socket file the mode of the socket, so there is no moment when others may connect.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &addr)?;
     rustix::net::listen(&socket, 64)?;

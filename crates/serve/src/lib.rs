@@ -1,10 +1,10 @@
-//! Protocols for any [`vellum_base::BlockDevice`]: [`nbd`] over sockets, [`fuse`] as a file, [`mount`] as a
-//! mounted file system; and for whoever runs a server [`metrics`] over HTTP, and [`orders`].
+//! Protocols for any [`vellum_base::BlockDevice`]: [`nbd`] over sockets, [`fuse`] as a file, [`mount`] as a mounted
+//! file system. For the administration of a server there are [`metrics`] over HTTP, and [`orders`].
 //!
-//! Nothing here knows what the device is made of. Everything that listens or mounts ends with a [`Stop`].
+//! This crate knows nothing of how the device is implemented. Everything that listens or mounts ends on a [`Stop`].
 //!
-//! This crate is production only: it uses OS threads, real sockets and real time, and is never part of a
-//! simulated world.
+//! This crate is for production only: it uses OS threads, real sockets and real time, and is never part of a
+//! simulation.
 
 pub mod bytes;
 pub mod endpoint;

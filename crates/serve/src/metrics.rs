@@ -1,6 +1,6 @@
-//! Figures for Prometheus, and other pages of text, over HTTP, from whoever can write them.
+//! Metrics for Prometheus, and other text pages, over HTTP. The text comes from callbacks.
 //!
-//! Meant for a private socket or a loopback address: there is neither encryption nor a limit on clients.
+//! Meant for a private socket or a loopback address: there is neither encryption nor a limit on the number of clients.
 
 use crate::endpoint::{Endpoint, Listener};
 use crate::stop::Stop;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tiny_http::{Header, Method, Response};
 use vellum_base::{Error, Kind, Result};
 
-/// How soon a stop is seen.
+/// Interval at which the stop token is checked.
 const STOP_CHECK: Duration = Duration::from_millis(100);
 
 /// A bound metrics server.
@@ -18,7 +18,7 @@ pub struct Metrics<F> {
     pages: Vec<Page>,
 }
 
-/// A page beside the metrics.
+/// A page other than the metrics.
 struct Page {
     path: &'static str,
     kind: &'static str,
@@ -28,12 +28,12 @@ struct Page {
 const METRICS_KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl<F: Fn() -> String> Metrics<F> {
-    /// Listens at `endpoint`; `text` writes the page, in Prometheus' text format 0.0.4, each time it is asked for.
+    /// Listens at `endpoint`; `text` generates the metrics, in Prometheus' text format 0.0.4, for each request.
     pub fn bind(endpoint: &Endpoint, text: F) -> Result<Metrics<F>> {
         Ok(Metrics { listener: Listener::bind(endpoint)?, text, pages: Vec::new() })
     }
 
-    /// Another page: what `text` writes at `path`, of this content type.
+    /// Adds a page: the output of `text` at `path`, with this content type.
     pub fn page(
         mut self,
         path: &'static str,
@@ -44,12 +44,12 @@ impl<F: Fn() -> String> Metrics<F> {
         self
     }
 
-    /// Where it can be asked.
+    /// Where the server listens.
     pub fn endpoint(&self) -> &Endpoint {
         self.listener.endpoint()
     }
 
-    /// Answers `GET /metrics`, and for the other pages, until `stop`.
+    /// Answers `GET /metrics`, and requests for the other pages, until `stop`.
     pub fn run(&self, stop: &Stop) -> Result<()> {
         let shared = self.listener.share().map_err(|e| Error::io("share the metrics socket", e))?;
         let server = tiny_http::Server::from_listener(shared, None)
@@ -62,7 +62,7 @@ impl<F: Fn() -> String> Metrics<F> {
             };
             let (status, kind, body) = self.answer(request.method(), request.url());
             let kind = Header::from_bytes("Content-Type", kind).expect("a constant header is well formed");
-            // A client that has gone by now does not want the answer.
+            // A client that has disconnected by now does not want the answer.
             let _ = request.respond(Response::from_string(body).with_status_code(status).with_header(kind));
         }
         Ok(())

@@ -1,9 +1,10 @@
-//! A private socket at which a running server takes orders: a line comes in, lines go out, the last is the answer.
+//! A private socket through which a running server takes orders: each order is a line; the reply is any number of
+//! lines, of which the last is the answer.
 //!
 //! Invariants
-//! 1. Every order has a thread: a long one keeps no other waiting.
-//! 2. Who gave an order may take it back by closing his side: the next line that is told comes to nothing, and
-//!    whoever works on it hears of that. So it is when the server stops.
+//! 1. Every order has its own thread, so a long one does not delay others.
+//! 2. A client cancels its order by closing its side of the connection: [`Tell`] then returns false to the task that
+//!    works on it. The same happens when the server stops.
 
 use crate::endpoint::{Endpoint, Listener, Stream};
 use crate::stop::Stop;
@@ -17,12 +18,12 @@ use vellum_base::{Error, Result};
 
 /// Longest order, in bytes.
 const ORDER_BYTES_MAX: u64 = 64 << 10;
-/// Longest line that is taken for an answer.
+/// Longest line accepted as an answer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// A client that says nothing, or does not listen, is let go after this.
+/// A client that sends nothing, or does not receive, is disconnected after this time.
 const CLIENT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Tells whoever gave the order a line; false if nobody wants to hear more.
+/// Sends a line to the client; returns false if the order is cancelled.
 pub type Tell<'a> = &'a mut dyn FnMut(&str) -> bool;
 
 /// A bound socket.
@@ -32,13 +33,12 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Listens at `path`, which only its owner may open. [`vellum_base::Kind::Busy`] if a live server is there
-    /// already.
+    /// Listens at `path`, which only its owner may open. [`vellum_base::Kind::Busy`] if a live server is already there.
     pub fn bind(path: &Path) -> Result<Orders> {
         Ok(Orders { listener: Listener::bind(&Endpoint::Unix(path.to_path_buf()))? })
     }
 
-    /// Takes orders until `stop`, and waits for those that are under way.
+    /// Takes orders until `stop`, and waits for those in progress.
     pub fn run(&self, stop: &Stop, take: impl Fn(&str, Tell) + Sync) -> Result<()> {
         self.listener.set_nonblocking(true).map_err(|e| Error::io("listen for orders", e))?;
         std::thread::scope(|threads| {
@@ -49,12 +49,12 @@ impl Orders {
                     Err(e) => return Err(Error::io("wait for orders", e.into())),
                 }
                 let Ok(stream) = self.listener.accept() else {
-                    // Nobody, or no descriptors left.
+                    // No client, or no descriptors left.
                     stop.wait(Some(Duration::from_millis(50)));
                     continue;
                 };
                 let take = &take;
-                // A client that breaks off is its own business; without a thread it is hung up on.
+                // A broken connection only concerns the client; if no thread can be started, it is disconnected.
                 let serve = move || drop(serve(&stream, stop, take));
                 let _ = std::thread::Builder::new().name("order".into()).spawn_scoped(threads, serve);
             }
@@ -76,15 +76,15 @@ fn serve(stream: &Stream, stop: &Stop, take: &(impl Fn(&str, Tell) + Sync)) -> i
     Ok(())
 }
 
-/// Whether the client has closed its side.
+/// True if the client has closed its side.
 fn is_taken_back(stream: &Stream) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
     poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Gives an order to whoever takes orders at `path`. `hear` takes every line of the answer; by false it takes the
-/// order back, and hears the rest. False if nobody is there.
+/// Sends an order to the server at `path`. `hear` gets every line of the reply; by returning false it cancels the
+/// order, and still gets the rest. Returns false if there is no server.
 pub fn give(path: &Path, order: &str, mut hear: impl FnMut(&str) -> bool) -> Result<bool> {
     let fail = |e| Error::io(format!("ask {}", path.display()), e);
     let mut stream = match UnixStream::connect(path) {
@@ -106,12 +106,12 @@ pub fn give(path: &Path, order: &str, mut hear: impl FnMut(&str) -> bool) -> Res
         let mut line = String::new();
         match lines.by_ref().take(ANSWER_BYTES_MAX).read_line(&mut line) {
             Ok(0) => return Ok(true),
-            // It was killed before it read everything.
+            // The server was killed before it had read everything.
             Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(true),
             read => read.map_err(fail)?,
         };
         if !hear(line.trim_end()) {
-            // It may have closed by itself.
+            // The server may have closed the connection itself.
             let _ = stream.shutdown(Shutdown::Write);
         }
     }

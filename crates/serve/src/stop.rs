@@ -1,8 +1,8 @@
-//! A token that says "finish and go home" to every server and mount that holds it.
+//! A token that tells every server and mount that holds it to finish.
 //!
 //! States: running, stopped. Invariants:
-//! 1. It goes from running to stopped once, and never back.
-//! 2. From that moment [`Stop::as_fd`] is readable for ever, so that any number of pollers see it.
+//! 1. It changes from running to stopped once, and never back.
+//! 2. After that, [`Stop::as_fd`] is readable for ever, so that any number of pollers see it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use vellum_base::{Error, Result};
 
-/// A clonable stop token. Clones share one state.
+/// A stop token. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Stop {
     shared: Arc<Shared>,
@@ -23,23 +23,24 @@ pub struct Stop {
 #[derive(Debug)]
 struct Shared {
     stopped: AtomicBool,
-    // Shutting `pull` down makes `watch` readable (end of file) for everybody who polls it.
+    // Shutting `pull` down makes `watch` readable (end of file) for all pollers.
     watch: UnixStream,
     pull: UnixStream,
     again: OnceLock<Stop>,
 }
 
 impl Stop {
-    /// A token that runs until somebody calls [`Stop::stop`].
+    /// A token that runs until [`Stop::stop`] is called.
     pub fn new() -> Result<Stop> {
         let (watch, pull) = UnixStream::pair().map_err(|e| Error::io("make a stop token", e))?;
         let (stopped, again) = (AtomicBool::new(false), OnceLock::new());
         Ok(Stop { shared: Arc::new(Shared { stopped, watch, pull, again }) })
     }
 
-    /// A token that SIGINT, SIGTERM and SIGHUP stop. A second signal ends the process at once, in case finishing
-    /// hangs; or stops [`Stop::again`], and then a third ends it. SIGHUP is never a second one: a terminal that goes
-    /// away sends several. It stays ignored in a process that was started so (`nohup`).
+    /// A token that is stopped by SIGINT, SIGTERM and SIGHUP. A second signal ends the process at once, in case
+    /// finishing hangs; if there is a token of [`Stop::again`], the second signal stops that, and a third ends the
+    /// process. SIGHUP never counts as a second signal: a terminal that goes away sends several. It stays ignored if
+    /// the process was started that way (`nohup`).
     pub fn on_signals() -> Result<Stop> {
         let stop = Stop::new()?;
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -67,16 +68,16 @@ impl Stop {
         Ok(stop)
     }
 
-    /// The token that a second signal stops, for whoever then still has something better to do than to die.
+    /// The token that a second signal stops, for a process that has more to do before it can be ended.
     pub fn again(&self) -> Result<Stop> {
         let new = Stop::new()?;
         Ok(self.shared.again.get_or_init(|| new).clone())
     }
 
-    /// Stops everything that holds the token. May be called often.
+    /// Stops everything that holds the token. May be called repeatedly.
     pub fn stop(&self) {
         self.shared.stopped.store(true, Ordering::Release);
-        // The pair is ours and open, so this fails only when it was shut down before.
+        // The pair is ours and open, so this fails only if it was shut down before.
         let _ = self.shared.pull.shutdown(Shutdown::Write);
     }
 
@@ -85,7 +86,7 @@ impl Stop {
         self.shared.stopped.load(Ordering::Acquire)
     }
 
-    /// Waits for the stop, at most `limit` if there is one. True if it came.
+    /// Waits for the stop, no longer than `limit` if given. True if it is stopped.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         let mut fds = [PollFd::new(self, PollFlags::IN)];
         let limit =
@@ -100,8 +101,8 @@ impl Stop {
     }
 }
 
-/// Has a write that would pass the limit on file sizes fail (EFBIG), instead of a signal end the process. Processes
-/// that are begun by this one are as they would be.
+/// Makes a write beyond the file size limit fail (EFBIG) instead of ending the process by a signal. Child processes are
+/// not affected.
 pub fn outlive_file_size_limit() -> Result<()> {
     let done = signal_hook::flag::register(SIGXFSZ, Arc::default());
     done.map(drop).map_err(|e| Error::io("watch SIGXFSZ", e))

@@ -1,7 +1,7 @@
-//! What a written sector holds: enough to rebuild 4 KiB that behave like the real ones.
+//! Content of a written sector: enough to reproduce 4 KiB that behave like the real ones.
 //!
 //! Invariants:
-//! 1. Equal contents of one trace are equal values here, whatever their class.
+//! 1. Equal contents in a trace are equal values here, whatever their class.
 //! 2. Every value fills exactly one sector.
 
 use crate::keep::keeps_bytes;
@@ -11,7 +11,7 @@ use vellum_codes::lines;
 use vellum_codes::pattern::Pattern;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a sector holds.
+/// Content of a sector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Content {
     /// Zeros.
@@ -23,7 +23,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// The real bytes of `sector`, kept as they are.
+    /// The real bytes of `sector`, unchanged.
     ///
     /// # Panics
     /// If `sector` is not 4096 bytes.
@@ -33,8 +33,8 @@ impl Content {
         Content::Verbatim(Verbatim { packed: packed.into() })
     }
 
-    /// What a trace keeps of `sector`: the real bytes if an engine may want to read them ([`crate::keep`]),
-    /// otherwise a pattern made of hashes of the whole content and of its first 64 bytes.
+    /// The content that a trace stores for `sector`: the real bytes if an engine may need to read them
+    /// ([`crate::keep`]), otherwise a pattern made from hashes of the whole sector and of its first 64 bytes.
     ///
     /// # Panics
     /// If `sector` is not 4096 bytes.
@@ -53,7 +53,7 @@ impl Content {
         Content::Pattern(Pattern::new(xxh3_64(sector), head, lines))
     }
 
-    /// `sector` as it is; zeros are zeros.
+    /// The real bytes of `sector`, except that zeros become [`Content::Zero`].
     ///
     /// # Panics
     /// If `sector` is not 4096 bytes.
@@ -61,7 +61,7 @@ impl Content {
         if vellum_codes::is_zero(sector) { Content::Zero } else { Content::verbatim(sector) }
     }
 
-    /// Writes the 4 KiB.
+    /// Writes the 4 KiB to `out`.
     ///
     /// # Panics
     /// If `out` is not 4096 bytes.
@@ -77,7 +77,7 @@ impl Content {
     }
 }
 
-/// The real bytes of a sector, without its zero lines. Cheap to clone.
+/// The real bytes of a sector, stored without its zero lines. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Verbatim {
     packed: Arc<[u8]>,
@@ -89,8 +89,8 @@ impl Verbatim {
         &self.packed
     }
 
-    /// Takes a packed sector from an untrusted source. `None` if it is not one, or not in its one true form
-    /// (a line marked non-zero that is zero would make equal sectors unequal).
+    /// Takes a packed sector from an untrusted source. `None` if it is not valid or not canonical (a zero line marked
+    /// as non-zero would make equal sectors unequal).
     pub fn from_packed(packed: &[u8]) -> Option<Verbatim> {
         let mut sector = [0; SECTOR_BYTES];
         lines::unpack(packed, &mut sector).ok()?;
@@ -99,7 +99,7 @@ impl Verbatim {
     }
 }
 
-/// Bytes for the contents of a whole write, sector after sector.
+/// Writes the bytes of several contents, one sector after the other.
 pub fn fill_all(contents: &[Content], out: &mut Vec<u8>) {
     out.clear();
     out.resize(contents.len() * SECTOR_BYTES, 0);

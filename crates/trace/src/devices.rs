@@ -1,7 +1,7 @@
-//! Adapters that settle where requests fall: one device out of many, many side by side, shifted alignment.
+//! Adapters that decide where requests fall: selection of a device, devices side by side, shifted alignment.
 //!
-//! Pooling the addresses of different devices would invent overwrites that never happened, so an engine with
-//! one device takes a multi-device trace only through [`select`].
+//! Merging the addresses of different devices would invent overwrites that never happened, so an engine with one device
+//! accepts a multi-device trace only through [`select`].
 
 use crate::request::{ByteLen, ByteOffset, DeviceId, Request, RequestKind};
 use crate::source::{RequestSource, RowCounts};
@@ -9,21 +9,21 @@ use crate::summary::Summary;
 use std::collections::BTreeMap;
 use vellum_base::{Error, Result};
 
-/// Where devices begin when they are laid side by side.
+/// Alignment of devices that are laid out side by side.
 const DEVICE_ALIGN: u64 = 1 << 20;
 
-/// What becomes of the devices of a trace.
+/// How to treat the devices of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Select {
-    /// Requests of this device only.
+    /// Use only requests for this device.
     Only(DeviceId),
-    /// Every device at its place in one address space.
+    /// Give every device its place in one address space.
     SideBySide(Layout),
-    /// A trace of one device: a second one is an error that says what to choose.
+    /// Expect a single device: a second one is an error that lists the choices.
     Single,
 }
 
-/// Where each device begins when all lie side by side.
+/// Start of each device when all are side by side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     starts: BTreeMap<DeviceId, u64>,
@@ -31,8 +31,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Packs the devices of a trace behind one another, each as long as the trace needs it, from a multiple
-    /// of 1 MiB.
+    /// Lays out the devices of a trace one after the other, each as large as the trace needs it, aligned to 1 MiB.
     pub fn pack(summary: &Summary) -> Result<Layout> {
         let mut layout = Layout::default();
         for (device, extent) in &summary.devices {
@@ -46,7 +45,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The size that all devices need together.
+    /// Total size of all devices.
     pub const fn size(&self) -> ByteLen {
         ByteLen(self.end)
     }
@@ -59,7 +58,7 @@ impl Layout {
     }
 }
 
-/// Applies `select`: all requests then belong to device 0.
+/// Applies `select`; all resulting requests are for device 0.
 pub fn select<S: RequestSource>(source: S, select: Select) -> Selected<S> {
     Selected { source, select, seen: None, failed: false }
 }
@@ -74,7 +73,7 @@ pub struct Selected<S> {
 
 impl<S: RequestSource> Selected<S> {
     fn settle(&mut self, mut request: Request) -> Result<Option<Request>> {
-        // A flush has no place; it counts for every device.
+        // A flush has no position; it applies to every device.
         if request.kind != RequestKind::Flush {
             match &self.select {
                 Select::Only(device) if request.device != *device => return Ok(None),
@@ -119,7 +118,7 @@ impl<S: RequestSource> RequestSource for Selected<S> {
     }
 }
 
-/// Moves every request down by `shift`, for traces of a partition that does not start on a sector boundary
+/// Moves every request down by `shift`, for traces of a partition that does not start at a multiple of the sector size
 /// (CloudPhysics: 63 × 512 bytes). Requests below the shift move to 0.
 pub fn shift_down<S: RequestSource>(source: S, shift: ByteLen) -> impl RequestSource {
     Shifted { source, shift }

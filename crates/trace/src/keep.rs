@@ -1,25 +1,25 @@
-//! Which sectors a trace keeps byte by byte: those an engine may read to understand the file system above it.
+//! Which sectors a trace stores byte by byte: those that an engine may read to understand the file system above it.
 //!
-//! Every rule looks at the content alone, never at the address, so that the journal copy of a sector and its
-//! home copy are always kept the same way (equal contents stay equal). A sector kept in error costs a few
-//! hundred bytes of trace and nothing else, so the rules are simple:
+//! Every rule depends on the content alone, never on the address, so that the journal copy and the home copy of a
+//! sector are always stored the same way (equal contents stay equal). A sector stored unnecessarily costs only a few
+//! hundred bytes of trace, so the rules are simple:
 //!
 //! 1. few non-zero lines: commit blocks, small tables, zero-padded tails;
 //! 2. jbd2 magic: journal superblock, descriptor, commit and revoke blocks;
 //! 3. ext2/3/4 superblock, primary or backup;
 //! 4. partition tables: MBR signature, GPT header;
 //! 5. the inode-table block with the root and the journal inode;
-//! 6. extent-tree blocks and indirect blocks: where a fragmented journal lies;
-//! 7. group descriptors: where the inode table lies.
+//! 6. extent-tree blocks and indirect blocks: they locate a fragmented journal;
+//! 7. group descriptors: they locate the inode table.
 
 use vellum_codes::lines;
 
-/// A sector with at most this many non-zero lines of 64 is kept.
+/// A sector with at most this many non-zero lines (of 64) is stored byte by byte.
 pub const FEW_LINES: u32 = 4;
 
 const JBD2_MAGIC: [u8; 4] = [0xC0, 0x3B, 0x39, 0x98];
 
-/// True if the sector's real bytes belong into a trace.
+/// True if a trace must store the sector's real bytes.
 ///
 /// # Panics
 /// If `sector` is not 4096 bytes.
@@ -56,7 +56,7 @@ fn is_partition_table(sector: &[u8]) -> bool {
         || sector[512..].starts_with(b"EFI PART")
 }
 
-/// Inode 2 is a directory with links, inode 8 a regular file with one link: the first inode-table block.
+/// The first inode-table block: inode 2 is a directory with links, inode 8 a regular file with one link.
 fn is_first_inode_block(sector: &[u8]) -> bool {
     [128, 256, 512].into_iter().any(|inode_bytes| {
         let (root, journal) = (inode_bytes, 7 * inode_bytes);
@@ -72,7 +72,7 @@ fn is_extent_block(sector: &[u8]) -> bool {
     le16(sector, 0) == 0xF30A && max == 340 && entries <= max && depth <= 5
 }
 
-/// Block numbers that mostly count up by one, as a file laid out in few pieces has.
+/// Block numbers that mostly increase by one, as in a file of few fragments.
 fn is_indirect_block(sector: &[u8]) -> bool {
     let words = || (0..1024).map(|i| le32(sector, 4 * i));
     let used = words().take_while(|w| *w != 0).count();
@@ -81,8 +81,8 @@ fn is_indirect_block(sector: &[u8]) -> bool {
     used >= 16 && empty && steps * 4 >= used * 3
 }
 
-/// Descriptors of 32 or 64 bytes whose three block numbers (block bitmap, inode bitmap, inode table) grow
-/// from group to group.
+/// Descriptors of 32 or 64 bytes whose three block numbers (block bitmap, inode bitmap, inode table) increase from
+/// group to group.
 fn is_group_descriptors(sector: &[u8]) -> bool {
     [32, 64].into_iter().any(|bytes| {
         let group = |i: usize| [0, 4, 8].map(|at| le32(sector, i * bytes + at));

@@ -1,6 +1,6 @@
-//! Workloads as data: one file per trace format, a recorder, generators, content models.
+//! Workloads as data: readers for trace formats, a recorder, generators, content models.
 //!
-//! Everything is a [`RequestSource`], a streaming iterator of [`Request`]s; nothing here knows an engine.
+//! Everything is a [`RequestSource`], a streaming iterator of [`Request`]s; this crate knows no engine.
 
 pub mod content;
 pub mod devices;

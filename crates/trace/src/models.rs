@@ -1,7 +1,7 @@
-//! Contents for traces that do not say what was written.
+//! Content models, for traces without contents.
 //!
-//! An engine saves by equal contents, so a replay without a stated model would be meaningless. Each model is a
-//! pure function of its seed and the order of the requests.
+//! An engine saves by finding equal contents, so a replay is meaningless unless the model is stated. Each model is a
+//! pure function of its seed and the order of requests.
 
 use crate::content::Content;
 use crate::generate::{Seeded, Zipf};
@@ -10,26 +10,26 @@ use crate::source::{RequestSource, RowCounts};
 use vellum_base::{Error, Result};
 use vellum_codes::pattern::Pattern;
 
-/// Ids of popular contents lie apart from those of unique ones.
+/// Ids of popular contents are separate from those of unique ones.
 const POPULAR: u64 = 1 << 39;
 
-/// How written sectors relate to one another.
+/// How the contents of written sectors are related.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ContentModel {
-    /// No sector is ever written with a content that was written before.
+    /// No content is ever written twice.
     Unique,
-    /// A share of sectors repeats one of `contents` popular contents, Zipf distributed; the others are unique.
+    /// A share of the sectors gets one of `contents` popular contents, Zipf distributed; the others are unique.
     Duplicates {
         /// Share of written sectors, 0 to 1.
         share: f64,
-        /// How many popular contents there are.
+        /// Number of popular contents.
         contents: u64,
         /// Exponent of the Zipf distribution; 0 is uniform.
         skew: f64,
     },
 }
 
-/// Gives contents to every write of `source` that has none. Sectors touched in part get a whole new content too:
+/// Adds contents to every write of `source` that has none. Partially covered sectors get a new content as a whole, too:
 /// it stands for the sector after the write.
 pub fn with_contents<S: RequestSource>(source: S, model: ContentModel, seed: u64) -> Result<Modelled<S>> {
     let popular = match model {

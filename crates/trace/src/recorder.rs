@@ -1,11 +1,11 @@
-//! A block device that writes down what is asked of it.
+//! A block device that records the requests it gets.
 //!
-//! Requests are recorded in the order in which the device has acknowledged them, with their contents, into a
-//! vtrace file. The trace never gets in the way of the device: its first error stops the recording and is
-//! reported by [`Recorder::finish`]. Reads and writes longer than [`REQUEST_BYTES_MAX`] are recorded as several.
+//! Requests are recorded in the order of their acknowledgement, with their contents, in a vtrace file. The trace never
+//! affects the device: its first error stops the recording and is reported by [`Recorder::finish`]. Reads and writes
+//! longer than [`REQUEST_BYTES_MAX`] are recorded as several.
 //!
-//! Of contents a trace keeps what an engine needs ([`Content::of_bytes`]), or, where it is told to, all bytes: for who
-//! wants to know what two versions of a sector differ by.
+//! Of contents a trace stores what an engine needs ([`Content::of_bytes`]) or, on request, all bytes: these are needed
+//! to compare versions of a sector.
 
 use crate::content::Content;
 use crate::request::{ByteLen, ByteOffset, REQUEST_BYTES_MAX, Request, RequestKind};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Env, Error, Lba, Nanos, Result, SECTOR_BYTES};
 
-/// Records every request of `D` that succeeds.
+/// Records every successful request to `D`.
 pub struct Recorder<D, W: Write> {
     device: D,
     env: Arc<dyn Env>,
@@ -37,7 +37,7 @@ impl<D: BlockDevice, W: Write + Send> Recorder<D, W> {
         Ok(Recorder { device, env, content_of: Content::of_bytes, trace })
     }
 
-    /// From now on the trace has the real bytes of all that is written.
+    /// Makes the trace store the real bytes of everything written from now on.
     #[must_use]
     pub fn with_all_bytes(mut self) -> Recorder<D, W> {
         self.content_of = Content::all_bytes;
@@ -52,7 +52,7 @@ impl<D: BlockDevice, W: Write + Send> Recorder<D, W> {
         &self.device
     }
 
-    /// Writes out what was recorded so far, so that a process that is killed leaves a trace up to here.
+    /// Writes out everything recorded so far, so that the trace is readable up to here if the process is killed.
     pub fn save(&self) {
         let mut trace = self.trace.lock();
         if let Trace::Open(writer) = &mut *trace
@@ -62,8 +62,8 @@ impl<D: BlockDevice, W: Write + Send> Recorder<D, W> {
         }
     }
 
-    /// Ends the trace and gives its file back, or the error that stopped the recording. Whatever is asked
-    /// later still reaches the device and is not recorded.
+    /// Ends the trace and returns its file, or the error that stopped the recording. Later requests still reach the
+    /// device and are not recorded.
     pub fn finish(&self) -> Result<W> {
         match std::mem::replace(&mut *self.trace.lock(), Trace::Finished) {
             Trace::Open(writer) => writer.finish(),
@@ -72,7 +72,7 @@ impl<D: BlockDevice, W: Write + Send> Recorder<D, W> {
         }
     }
 
-    /// Appends one request, unless it asks for nothing.
+    /// Appends a request, unless its length is zero.
     fn record(&self, request: &Request) {
         if request.length.0 == 0 && request.kind != RequestKind::Flush {
             return;
@@ -146,7 +146,7 @@ impl<D: BlockDevice, W: Write + Send> BlockDevice for Recorder<D, W> {
     }
 }
 
-/// A request for whole sectors that the device has found to lie within it.
+/// A request for whole sectors, which the device has accepted as within its bounds.
 fn placed(time: Nanos, kind: RequestKind, lba: Lba, sectors: u64) -> Request {
     Request::new(time, kind, ByteOffset(lba.0 * SECTOR_BYTES as u64), ByteLen::of_sectors(sectors))
 }

@@ -1,7 +1,7 @@
-//! One request of a workload, and the units it is measured in.
+//! A request of a workload, and its units.
 //!
-//! Traces are often not aligned to 4 KiB (CloudPhysics starts at 512-byte sector 63, hplajw is 2 KiB), so a
-//! request keeps the bytes it really asked for; [`Request::sectors`] says which sectors that touches.
+//! Traces are often not aligned to 4 KiB (CloudPhysics starts at 512-byte sector 63, hplajw has units of 2 KiB), so a
+//! request has its exact bytes; [`Request::sectors`] returns the sectors that these touch.
 
 use crate::content::Content;
 use std::fmt;
@@ -9,11 +9,11 @@ use vellum_base::{Lba, Nanos, SECTOR_BYTES};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 
-/// No read or write of a trace is longer: replaying one takes as much memory. No host sends longer ones; readers reject
+/// Longest read or write in a trace, as replaying one takes that much memory. No host sends longer ones; readers reject
 /// them, recorders split them.
 pub const REQUEST_BYTES_MAX: ByteLen = ByteLen(8 << 20);
 
-/// A place on a device, in bytes from its start.
+/// A position on a device, in bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteOffset(pub u64);
 
@@ -28,8 +28,7 @@ impl ByteLen {
     }
 }
 
-/// Which device of a multi-device trace. Addresses of different devices must not be pooled; see
-/// [`crate::devices`].
+/// A device of a multi-device trace. Addresses of different devices must not be merged; see [`crate::devices`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u32);
 
@@ -39,18 +38,18 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// What a request asks for.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RequestKind {
-    /// Return the bytes.
+    /// Read bytes.
     Read,
-    /// Store new bytes.
+    /// Write bytes.
     Write,
-    /// Forget the bytes; they read as zeros.
+    /// Discard bytes, which then read as zeros.
     Trim,
-    /// Make the bytes zero.
+    /// Zero bytes.
     WriteZeroes,
-    /// Make everything acknowledged so far durable. Has no place and no length.
+    /// Make everything acknowledged so far durable. Has no offset and no length.
     Flush,
 }
 
@@ -79,20 +78,20 @@ impl RequestKind {
 /// One request of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// When it was issued, since the start of the trace.
+    /// Time of issue, since the start of the trace.
     pub time: Nanos,
-    /// Of which device.
+    /// The device.
     pub device: DeviceId,
-    /// What it asks for.
+    /// Kind of the request.
     pub kind: RequestKind,
     /// First byte.
     pub offset: ByteOffset,
-    /// How many bytes; zero for a flush and for nothing else.
+    /// Length in bytes; zero only for a flush.
     pub length: ByteLen,
     /// Durable when acknowledged (force unit access).
     pub fua: bool,
-    /// For a write: what each touched sector holds afterwards, in the order of [`Request::sectors`].
-    /// Empty if the trace does not say; [`crate::models`] fills it in.
+    /// For a write: the content of each touched sector afterwards, in the order of [`Request::sectors`]. Empty if the
+    /// trace has no contents; [`crate::models`] can add them.
     pub contents: Vec<Content>,
 }
 
@@ -107,19 +106,19 @@ impl Request {
         Request::new(time, RequestKind::Flush, ByteOffset(0), ByteLen(0))
     }
 
-    /// A write of whole sectors from `lba`, one for each of `contents`.
+    /// A write of whole sectors from `lba` on, one for each of `contents`.
     pub fn write(time: Nanos, lba: Lba, contents: Vec<Content>, fua: bool) -> Request {
         let length = ByteLen::of_sectors(contents.len() as u64);
         let offset = ByteOffset(lba.0 * SECTOR);
         Request { fua, contents, ..Request::new(time, RequestKind::Write, offset, length) }
     }
 
-    /// The byte behind the last; `u64::MAX` if the request runs past every device.
+    /// The byte after the last; `u64::MAX` if that overflows.
     pub const fn end(&self) -> ByteOffset {
         ByteOffset(self.offset.0.saturating_add(self.length.0))
     }
 
-    /// The sectors the request touches, wholly or in part: the first, and how many.
+    /// The sectors that the request touches, completely or partially: the first, and their number.
     pub const fn sectors(&self) -> (Lba, u64) {
         let first = self.offset.0 / SECTOR;
         if self.length.0 == 0 {
@@ -133,7 +132,7 @@ impl Request {
         matches!(self.kind, RequestKind::Read | RequestKind::Write) && self.length > max
     }
 
-    /// True if the request covers every sector that it touches.
+    /// True if the request covers every sector that it touches completely.
     pub const fn is_aligned(&self) -> bool {
         self.offset.0.is_multiple_of(SECTOR) && self.length.0.is_multiple_of(SECTOR)
     }

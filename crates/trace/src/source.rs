@@ -1,23 +1,23 @@
-//! Where requests come from: streaming iterators that also say which rows they could not use.
+//! Sources of requests: streaming iterators that also count the rows they could not use.
 
 use crate::formats::blkparse::Action;
 use crate::request::{ByteLen, REQUEST_BYTES_MAX, Request};
 use std::fmt;
 use vellum_base::Result;
 
-/// A stream of requests in trace order. Never holds the whole trace; after an error it ends.
+/// A stream of requests in trace order. Never holds the whole trace in memory; ends after an error.
 pub trait RequestSource: Iterator<Item = Result<Request>> + Send {
-    /// What was left out or looked odd so far.
+    /// Counts of rejected or odd rows so far.
     fn rows(&self) -> RowCounts {
         RowCounts::default()
     }
 
-    /// Names of the devices by number, so far, where the trace tells them apart by name.
+    /// Names of the devices seen so far, by number, if the trace has names.
     fn device_names(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Size of the device, where the trace says it.
+    /// Size of the device, if the trace has it.
     fn device_bytes(&self) -> Option<ByteLen> {
         None
     }
@@ -35,12 +35,12 @@ impl<S: RequestSource + ?Sized> RequestSource for Box<S> {
     }
 }
 
-/// What readers have in common: pulled until the first error or the end, and never again.
+/// Common part of readers: they are pulled until the first error or the end, and never again.
 pub(crate) trait Pull {
     /// The next request; `None` at the end.
     fn pull(&mut self) -> Result<Option<Request>>;
 
-    /// Where the reader keeps that it has ended.
+    /// The reader's flag for having ended.
     fn ended(&mut self) -> &mut bool;
 
     /// [`Iterator::next`] of a reader.
@@ -54,7 +54,7 @@ pub(crate) trait Pull {
     }
 }
 
-/// Turns any iterator of requests (a generator, a test's list) into a source.
+/// Turns an iterator of requests (a generator, a list in a test) into a source.
 pub fn from_iter(requests: impl Iterator<Item = Request> + Send) -> impl RequestSource {
     struct FromIter<I>(I);
     impl<I: Iterator<Item = Request>> Iterator for FromIter<I> {
@@ -67,27 +67,27 @@ pub fn from_iter(requests: impl Iterator<Item = Request> + Send) -> impl Request
     FromIter(requests)
 }
 
-/// Rows of a trace that did not become requests, and oddities of those that did.
+/// Counts of rows that did not become requests, and of oddities in those that did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowCounts {
-    /// Rows that are not of the format.
+    /// Rows that are invalid in the format.
     pub malformed: u64,
-    /// Rows of length zero that are not flushes.
+    /// Rows of length zero other than flushes.
     pub empty: u64,
     /// Rows longer than [`ReadOptions::request_max`].
     pub too_long: u64,
     /// Accepted rows with a time before that of an earlier row.
     pub out_of_order: u64,
-    /// Where the first of each is, in this order.
+    /// Position of the first row of each kind, in this order.
     pub firsts: [Option<Place>; 4],
 }
 
-/// Where a row is in its trace.
+/// Position of a row in its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Of a text, from 1.
+    /// Line of a text, from 1 on.
     Line(u64),
-    /// Of a binary trace, from 0.
+    /// Offset in a binary trace, from 0 on.
     Byte(u64),
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for Place {
 }
 
 impl RowCounts {
-    /// Each kind by its name, with how many there are and where the first is; those that there are.
+    /// The kinds that occurred, by name, with their number and the position of the first.
     pub fn kinds(&self) -> impl Iterator<Item = (&'static str, u64, Place)> {
         let counts = [
             ("malformed", self.malformed),
@@ -112,21 +112,21 @@ impl RowCounts {
         counts.into_iter().zip(self.firsts).filter_map(|((name, count), first)| Some((name, count, first?)))
     }
 
-    /// Rows that did not become requests.
+    /// Number of rows that did not become requests.
     pub const fn rejected(&self) -> u64 {
         self.malformed + self.empty + self.too_long
     }
 }
 
-/// How forgiving a reader is.
+/// Tolerance of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Which step of a request counts in a blkparse text.
+    /// The action whose rows become requests, in a blkparse text.
     pub blkparse_action: Action,
-    /// More malformed rows than this end the trace with an error.
+    /// With more malformed rows than this, reading fails.
     pub malformed_max: u64,
-    /// Longer reads and writes are rejected: no host sends them, a wrong unit does. A vtrace file has no units to
-    /// mistake, and never holds any beyond [`REQUEST_BYTES_MAX`].
+    /// Longer reads and writes are rejected: no host sends them, but a wrong unit produces them. A vtrace file has
+    /// fixed units, and never holds any beyond [`REQUEST_BYTES_MAX`].
     pub request_max: ByteLen,
 }
 

@@ -1,4 +1,4 @@
-//! What a workload amounts to: counts, bytes, span, alignment, oddities.
+//! Summary of a workload: counts, bytes, time span, alignment, oddities.
 
 use crate::content::Content;
 use crate::request::{ByteLen, ByteOffset, DeviceId, Request, RequestKind};
@@ -6,36 +6,36 @@ use crate::source::{RequestSource, RowCounts};
 use std::collections::BTreeMap;
 use vellum_base::{Error, Nanos, Result};
 
-/// A trace of more devices than this is not one.
+/// A trace with more devices than this is not valid.
 const DEVICES_MAX: usize = 1 << 16;
 
-/// What a workload amounts to.
+/// Summary of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     requests: [u64; RequestKind::ALL.len()],
     bytes: [u64; RequestKind::ALL.len()],
-    /// Requests with a place that cover every sector they touch.
+    /// Requests, other than flushes, that cover every sector they touch completely.
     pub aligned: u64,
     /// Time of the first request and the latest time seen.
     pub span: Option<(Nanos, Nanos)>,
     /// Requests with a time before that of an earlier one.
     pub out_of_order: u64,
-    /// Rows the source did not use.
+    /// Rows that the source did not use.
     pub rows: RowCounts,
-    /// Every device, in the order of its number.
+    /// All devices, by number.
     pub devices: BTreeMap<DeviceId, DeviceSummary>,
-    /// Sectors whose content the trace gives: zero, pattern, verbatim.
+    /// Sectors whose content is in the trace: zero, pattern, verbatim.
     pub contents: ContentCounts,
 }
 
-/// What a workload does to one device.
+/// Summary of the requests for one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceSummary {
-    /// Requests for it.
+    /// Number of requests.
     pub requests: u64,
     /// The lowest byte touched.
     pub first: ByteOffset,
-    /// The byte behind the highest touched: the least size the device can have.
+    /// The byte after the highest touched: the minimum size of the device.
     pub end: ByteOffset,
 }
 
@@ -61,7 +61,7 @@ impl Summary {
         Ok(summary)
     }
 
-    /// Counts one request.
+    /// Adds a request.
     pub fn add(&mut self, request: &Request) -> Result<()> {
         self.requests[request.kind as usize] += 1;
         self.bytes[request.kind as usize] += request.length.0;
@@ -96,22 +96,22 @@ impl Summary {
         Ok(())
     }
 
-    /// Requests of a kind.
+    /// Number of requests of a kind.
     pub fn requests(&self, kind: RequestKind) -> u64 {
         self.requests[kind as usize]
     }
 
-    /// Bytes asked for by requests of a kind.
+    /// Total length of the requests of a kind.
     pub fn bytes(&self, kind: RequestKind) -> ByteLen {
         ByteLen(self.bytes[kind as usize])
     }
 
-    /// All requests.
+    /// Number of all requests.
     pub fn requests_total(&self) -> u64 {
         self.requests.iter().sum()
     }
 
-    /// Share of writes among reads and writes; 0 without either.
+    /// Share of writes among reads and writes; 0 if there are none.
     pub fn write_share(&self) -> f64 {
         let (reads, writes) = (self.requests(RequestKind::Read), self.requests(RequestKind::Write));
         if reads + writes == 0 { 0.0 } else { writes as f64 / (reads + writes) as f64 }

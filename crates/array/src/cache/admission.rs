@@ -1,24 +1,23 @@
-//! What may be written to flash: what is missed a second time within a while (LARC: Huang et al., Improving
-//! flash-based disk cache with lazy adaptive replacement, MSST 2013), or used twice while it is in memory; as far as
-//! the flash budget goes.
+//! Admission to flash: a sector may be written to flash if it is missed again within a while (LARC: Huang et al.,
+//! Improving flash-based disk cache with lazy adaptive replacement, MSST 2013), or used twice while it is in memory;
+//! both limited by the flash budget.
 //!
-//! 1. The ghost list holds sectors that have left memory without having been of use, and no data. It holds at most
-//!    `room` of them: more with every miss of the cache, fewer with every hit, between a tenth and nine tenths of the
-//!    cache's pages.
+//! 1. The ghost list holds sectors, without data, that left memory unused. It holds at most `room` of them, between a
+//!    tenth and nine tenths of the cache's pages: every miss of the cache raises `room`, every hit lowers it.
 //! 2. A sector that is missed again leaves the ghost list.
 
 use std::collections::VecDeque;
 use vellum_base::hash::FixedMap;
 use vellum_base::{Lba, SECTOR_BYTES};
 
-/// What is known of a sector that was missed.
+/// What is known of a sector on a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nothing.
+    /// It was not missed lately.
     New,
-    /// It was missed before, a while ago.
+    /// It is in the ghost list: it was missed before, a while ago.
     Proven,
-    /// It is one of a long sequence.
+    /// It is part of a long sequential run.
     Passing,
 }
 
@@ -26,20 +25,21 @@ pub(super) enum Standing {
 pub(super) struct Admission {
     pages: f64,
     room: f64,
-    /// Sectors in the order in which they missed; the number says which entry of a sector counts.
+    /// Sectors in the order of their misses; an entry is valid only if the ghost list has the same number for the
+    /// sector.
     queue: VecDeque<(Lba, u32)>,
     ghosts: FixedMap<Lba, u32>,
     count: u32,
-    /// Behind the last miss, and how many followed each other up to it.
+    /// The sector after the last miss, and the length of the run of consecutive misses up to it.
     run: (Lba, u64),
     run_max: u64,
-    /// Bytes that may be written; None: no budget.
+    /// Bytes that may be written; `None`: no limit.
     budget: Option<i64>,
 }
 
 impl Admission {
-    /// For a cache of so many pages. Misses in a run longer than `run_max` sectors are not remembered.
-    /// `budget` is what may be written to begin with, None if there is no limit.
+    /// For a cache of this many pages. Misses in runs longer than `run_max` sectors are not remembered. `budget` is the
+    /// number of bytes that may be written at first; `None`: no limit.
     pub fn new(pages: u32, run_max: u64, budget: Option<i64>) -> Admission {
         let pages = f64::from(pages);
         Admission {
@@ -54,12 +54,12 @@ impl Admission {
         }
     }
 
-    /// The cache had it.
+    /// Counts a hit of the cache.
     pub fn hit(&mut self) {
         self.room = (self.room - self.pages / (self.pages - self.room)).max(self.pages / 10.0);
     }
 
-    /// The cache did not have it.
+    /// Counts a miss of the cache; returns what is known of the sector.
     pub fn miss(&mut self, lba: Lba) -> Standing {
         self.room = (self.room + self.pages / self.room).min(self.pages * 0.9);
         self.run = (lba.offset(1), if self.run.0 == lba { self.run.1 + 1 } else { 1 });
@@ -69,7 +69,7 @@ impl Admission {
         if self.run.1 > self.run_max { Standing::Passing } else { Standing::New }
     }
 
-    /// A sector leaves the cache: if it is missed soon, it may come in.
+    /// Puts a sector into the ghost list: if it is missed soon, it may be admitted.
     pub fn remember(&mut self, lba: Lba) {
         self.count = self.count.wrapping_add(1);
         self.ghosts.insert(lba, self.count);
@@ -77,14 +77,14 @@ impl Admission {
         self.trim();
     }
 
-    /// So many bytes were written to flash.
+    /// Charges bytes written to flash.
     pub fn spend(&mut self, bytes: usize) {
         if let Some(budget) = &mut self.budget {
             *budget -= bytes as i64;
         }
     }
 
-    /// So many more may be. What was not used is kept for a while: at most the cache's size.
+    /// Adds to the budget. What is not used is kept, up to the cache's size.
     pub fn grant(&mut self, bytes: i64) {
         if let Some(budget) = &mut self.budget {
             let most = self.pages as i64 * SECTOR_BYTES as i64;
@@ -92,12 +92,12 @@ impl Admission {
         }
     }
 
-    /// Bytes that may be written, if there is a budget; fewer than none if more were.
+    /// Bytes that may be written, if there is a budget; may be negative.
     pub fn left(&self) -> Option<i64> {
         self.budget
     }
 
-    /// Whether the budget is used up.
+    /// True if the budget is used up.
     pub fn is_broke(&self) -> bool {
         self.budget.is_some_and(|budget| budget < SECTOR_BYTES as i64)
     }

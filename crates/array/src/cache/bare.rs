@@ -1,4 +1,5 @@
-//! No SSD, write-around, write-through and LARC: nothing is put off, and metadata are written at a clean stop only.
+//! Policies without deferred parity: no SSD, write-around, write-through and LARC. Metadata are written at a clean stop
+//! only.
 
 use super::admission::{Admission, Standing};
 use super::map::Map;
@@ -8,7 +9,7 @@ use super::step::{LogEntry, Newest, PageNo, Step, Steps, Why};
 use super::whole;
 use vellum_base::{Lba, Result};
 
-/// Every request goes to the array.
+/// Passes every request to the array.
 pub(super) struct NoSsd;
 
 impl Policy for NoSsd {
@@ -46,13 +47,13 @@ impl Policy for NoSsd {
     }
 }
 
-/// Pages are clean or free. Reads that miss fill; writes go to the array, and through, or around. LARC (Huang et al.,
-/// Improving flash-based disk cache with lazy adaptive replacement, MSST 2013) is write-through of what is missed a
-/// second time while the ghost list has it; what is evicted does not go to that list.
+/// Pages are clean or free. Read misses fill; writes go to the array, and through or around the cache. LARC (Huang et
+/// al., Improving flash-based disk cache with lazy adaptive replacement, MSST 2013) is write-through for sectors that
+/// are missed again while they are in the ghost list; evicted sectors do not go to that list.
 pub(super) struct Bare {
     map: Map,
     through: bool,
-    /// None: whatever is missed comes in.
+    /// `None`: every miss is admitted.
     admission: Option<Admission>,
 }
 
@@ -63,14 +64,14 @@ impl Bare {
         Bare { map: Map::new(shape), through: scheme != Scheme::WriteAround, admission }
     }
 
-    /// See [`Recipe::restore`]. The ghost list is empty.
+    /// See [`Recipe::restore`]. The ghost list starts empty.
     pub fn restore(shape: CacheShape, recipe: &Recipe, restored: &Restored) -> Result<Bare> {
         let mut bare = Bare::new(shape, recipe.scheme);
         whole::restore(&mut bare.map, recipe, restored)?;
         Ok(bare)
     }
 
-    /// A page for a sector that has none, if it may come in.
+    /// Gives a page to a sector that has none, if it is admitted.
     fn admit(&mut self, lba: Lba, why: Why, steps: &mut Steps) {
         if let Some(admission) = &mut self.admission
             && admission.miss(lba) != Standing::Proven
@@ -87,7 +88,7 @@ impl Bare {
         steps.push(Step::WritePage { page, lba, why });
     }
 
-    /// The cache had it.
+    /// Counts a hit of the cache.
     fn hit(&mut self) {
         if let Some(admission) = &mut self.admission {
             admission.hit();

@@ -1,29 +1,29 @@
-//! What the map knows of each page: 24 bytes, as in the paper (kdd.txt, III.C); six more where sets are so large that a
-//! link needs more than 16 bits.
+//! Per-page data of the map: 24 bytes, as in the paper (kdd.txt, III.C); six more if sets are so large that links need
+//! more than 16 bits.
 
 use super::metalog::NOT_LOGGED;
 use super::shape::PageState;
 use std::ops::{Index, IndexMut};
 
-/// No page of the set.
+/// A link to no page.
 pub(super) const NONE: u32 = u32::MAX;
 /// No page.
 pub(super) const NOWHERE: u32 = u32::MAX;
 /// The delta is in the staging buffer.
 pub(super) const STAGED: u32 = u32::MAX - 1;
 
-/// One page.
+/// The entry of a page.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub lba_low: u32,
-    /// The delta page of an old page, or `STAGED`; the old page of a new one.
+    /// For an old page, the page of its delta, or `STAGED`; for a new page, its old page.
     pub delta: u32,
-    /// Where the newest entry of the log is; the log's to say. Of a page of the window: how often it was used.
+    /// Where the newest log entry is, in the log's own terms. For a page of the window: its number of uses.
     pub log: u32,
-    /// Of the delta: offset and length. Of a delta page: `offset` is how many of its deltas count.
+    /// Offset and length of the delta. For a delta page, `offset` is the number of its valid deltas.
     pub offset: u16,
     pub bytes: u16,
-    /// Low halves.
+    /// Low halves of the links.
     links: [u16; 3],
     pub lba_high: u8,
     pub state: PageState,
@@ -31,26 +31,26 @@ pub(super) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 24);
 
-/// From a page to another of its set.
+/// Links from a page to another of its set.
 #[derive(Clone, Copy)]
 pub(super) enum Link {
-    /// The next of the hash chain.
+    /// The next in the hash chain.
     Chain,
-    /// The next newer one of its list.
+    /// The next newer page of its list.
     Newer,
-    /// The next older one.
+    /// The next older page of its list.
     Older,
 }
 
-/// Of all pages, by their numbers.
+/// The entries of all pages, by page number.
 pub(super) struct Entries {
     entries: Vec<Entry>,
-    /// High halves of links; none where sets are small.
+    /// High halves of the links; empty if sets are small.
     high: Vec<[u16; 3]>,
 }
 
 impl Entries {
-    /// So many free pages in sets of `ways`.
+    /// Entries of free pages, in sets of `ways`.
     pub fn new(pages: u32, ways: u32) -> Entries {
         let empty = Entry {
             lba_low: 0,
@@ -62,13 +62,13 @@ impl Entries {
             lba_high: 0,
             state: PageState::Free,
         };
-        // The last number of 16 bits is none.
+        // `u16::MAX` stands for no link.
         let is_wide = ways > u32::from(u16::MAX);
         let high = if is_wide { vec![[u16::MAX; 3]; pages as usize] } else { Vec::new() };
         Entries { entries: vec![empty; pages as usize], high }
     }
 
-    /// A page of the set, or `NONE`.
+    /// The page that a link leads to, as its position in the set, or `NONE`.
     #[inline]
     pub fn link(&self, page: usize, link: Link) -> u32 {
         let low = self.entries[page].links[link as usize];

@@ -1,8 +1,8 @@
-//! LeavO (Lee, Oh, Lee: SSD caching to overcome small write problem of disk-based RAID, SAC 2015): a write hit leaves
-//! the old version where it is and puts the new one into another page; parity is updated when both are reclaimed.
+//! LeavO (Lee, Oh, Lee: SSD caching to overcome small write problem of disk-based RAID, SAC 2015): a write hit keeps
+//! the old version and writes the new one to another page; parity is updated when both are reclaimed.
 //!
-//! Here it has KDD's log, and notes each version that it writes: less metadata than KDD's paper found it to write
-//! (docs/decisions/0023-array-cache.md).
+//! Here it uses KDD's log, and logs each version that it writes: this is less metadata than the KDD paper measured for
+//! it (docs/decisions/0023-array-cache.md).
 
 use super::map::Map;
 use super::metalog::MetaLog;
@@ -19,9 +19,9 @@ pub(super) struct Leavo {
     high: u32,
     low: u32,
     defers: bool,
-    /// The set that is cleaned next when idle.
+    /// The set to be cleaned next when idle.
     next: u32,
-    /// Kept for its room.
+    /// Scratch space, kept for its capacity.
     row: Vec<PageNo>,
 }
 
@@ -39,7 +39,7 @@ impl Leavo {
         }
     }
 
-    /// See [`Recipe::restore`]: a clean stop has left clean pages only.
+    /// See [`Recipe::restore`]. A clean stop leaves only clean pages.
     pub fn restore(shape: CacheShape, recipe: &Recipe, restored: &Restored) -> Result<Leavo> {
         let mut leavo = Leavo::new(shape, recipe);
         whole::restore(&mut leavo.map, recipe, restored)?;
@@ -47,7 +47,7 @@ impl Leavo {
         Ok(leavo)
     }
 
-    /// A page of the set: free, or taken from the coldest clean one but `not` that.
+    /// A page of the set: a free one, or the coldest clean one unless that is `not`.
     fn page_of(&mut self, set: u32, not: Option<PageNo>, steps: &mut Steps) -> Option<PageNo> {
         if let Some(page) = self.map.free_page(set) {
             return Some(page);
@@ -71,7 +71,8 @@ impl Leavo {
         }
     }
 
-    /// A write to a clean page: it becomes old, the new version goes elsewhere. False if there is no page for it.
+    /// A write to a clean page: it becomes old, and the new version goes to another page. False if there is none for
+    /// it.
     fn put_off(&mut self, lba: Lba, old: PageNo, steps: &mut Steps) -> bool {
         self.map.touch(old);
         let set = self.map.set_of(lba);

@@ -1,18 +1,18 @@
-//! Which page has which sector: sets of pages with a hash chain and three LRU lists each (kdd.txt, III.B and III.C).
+//! The map of sectors to pages: sets of pages, each with a hash chain and three LRU lists (kdd.txt, III.B and III.C).
 //!
-//! 1. A sector's page is in the set of its row, so stripe mates share a set. It is in one hash chain of that set.
-//! 2. Free pages are in the list of free ones, clean ones in that of clean ones, old and new ones in that of pinned
-//!    ones, newest first. Delta pages are in none, and neither are old pages of LeavO, which their new ones name.
-//! 3. The window is a set of its own, in memory, whose pages have the numbers behind those of the SSD. A sector's page
-//!    is there or in its row's set.
-//! 4. `deltas` of a set is the number of its delta pages; sets are in the bucket of that number.
+//! 1. A sector's page is in the set of its row, so stripe mates share a set, and in one hash chain of that set.
+//! 2. Each set has a list of free pages, one of clean ones, and one of pinned ones, which are old or new; newest first.
+//!    Delta pages are in no list, and neither are old pages of LeavO, which are reached from their new ones.
+//! 3. The window is an additional set in memory; its page numbers follow those of the SSD. A sector's page is there or
+//!    in its row's set.
+//! 4. `deltas` is the number of delta pages in a set; sets are in buckets by that number.
 
 use super::entries::{Entries, Link, NONE, NOWHERE, STAGED};
 use super::shape::{CacheShape, PageState};
 use super::step::{DeltaPlace, PageNo};
 use vellum_base::Lba;
 
-/// Sets with so many delta pages or more are not told apart.
+/// Sets with this many delta pages or more share a bucket.
 const BUCKETS_MAX: u32 = 1 << 14;
 
 #[derive(Clone, Copy)]
@@ -45,9 +45,9 @@ pub(super) struct Map {
     entries: Entries,
     chains: Vec<u32>,
     sets: Vec<Set>,
-    /// First and last set with so many delta pages.
+    /// First and last set of each bucket.
     buckets: Vec<(u32, u32)>,
-    /// Pages in each state.
+    /// Number of pages in each state.
     pub counts: [u64; 5],
 }
 
@@ -67,7 +67,7 @@ impl Map {
         map
     }
 
-    /// The page that has the sector, newest version first.
+    /// The page of a sector; the one with its newest version if there are two.
     #[inline]
     pub fn find(&self, lba: Lba) -> Option<PageNo> {
         let of_set = self.find_in(self.set_of(lba), lba);
@@ -114,17 +114,17 @@ impl Map {
         Lba(u64::from(entry.lba_low) | u64::from(entry.lba_high) << 32)
     }
 
-    /// Where the log has the page's entry.
+    /// Where the page's log entry is, in the log's own terms.
     pub fn log_place(&mut self, page: PageNo) -> &mut u32 {
         &mut self.entries[page.0 as usize].log
     }
 
-    /// How often a page of the window was used.
+    /// Number of uses of a page in the window.
     pub fn uses(&mut self, page: PageNo) -> &mut u32 {
         self.log_place(page)
     }
 
-    /// Used now.
+    /// Makes a page the newest of its list.
     #[inline]
     pub fn touch(&mut self, page: PageNo) {
         if let Some(which) = which(self.state(page)) {
@@ -141,17 +141,17 @@ impl Map {
         self.oldest(set, Which::Free)
     }
 
-    /// The clean page of the set that was not used for longest.
+    /// The least recently used clean page of the set.
     pub fn coldest_clean(&self, set: u32) -> Option<PageNo> {
         self.oldest(set, Which::Clean)
     }
 
-    /// The old or new page of the set that was not used for longest.
+    /// The least recently used pinned page of the set.
     pub fn coldest_pinned(&self, set: u32) -> Option<PageNo> {
         self.oldest(set, Which::Pinned)
     }
 
-    /// Pages of the set that are neither free nor clean.
+    /// Number of pages of the set that are neither free nor clean.
     pub fn dirty(&self, set: u32) -> u32 {
         let lists = &self.sets[set as usize].lists;
         self.pages_of(set) - lists[Which::Free as usize].count - lists[Which::Clean as usize].count
@@ -183,7 +183,7 @@ impl Map {
         }
     }
 
-    /// Pages of data, set by set: clean ones and pinned ones, the coldest first.
+    /// Data pages, set by set: clean ones, then pinned ones, coldest first.
     pub fn kept(&self) -> Vec<PageNo> {
         let mut out = Vec::new();
         for set in 0..self.sets() {
@@ -199,7 +199,7 @@ impl Map {
         out
     }
 
-    /// Gives a free page to a sector.
+    /// Assigns a free page to a sector.
     pub fn insert(&mut self, page: PageNo, lba: Lba, state: PageState) {
         debug_assert_eq!(self.state(page), PageState::Free);
         self.list_remove(Which::Free, page);
@@ -212,7 +212,7 @@ impl Map {
         self.list_push(which(state).expect("pages with sectors are in a list"), page);
     }
 
-    /// Makes a clean page old, a new one clean, and so on.
+    /// Changes the state of a page that has a sector.
     pub fn change(&mut self, page: PageNo, state: PageState) {
         if let Some(which) = which(self.state(page)) {
             self.list_remove(which, page);
@@ -221,14 +221,14 @@ impl Map {
         self.list_push(which(state).expect("pages with sectors are in a list"), page);
     }
 
-    /// Makes a clean page an old one that only its new one knows.
+    /// Makes a clean page old and reachable only from its new one.
     pub fn hide(&mut self, page: PageNo) {
         self.chain_remove(page);
         self.list_remove(Which::Clean, page);
         self.set_state(page, PageState::Old);
     }
 
-    /// The old page of a new one.
+    /// Sets the old page of a new one.
     pub fn set_old_of(&mut self, new: PageNo, old: PageNo) {
         self.entries[new.0 as usize].delta = old.0;
     }
@@ -238,7 +238,7 @@ impl Map {
         PageNo(self.entries[new.0 as usize].delta)
     }
 
-    /// Frees a page, whatever it was.
+    /// Frees a page in any state.
     pub fn release(&mut self, page: PageNo) {
         match self.state(page) {
             PageState::Delta => self.count_deltas(self.set(page), -1),
@@ -256,7 +256,7 @@ impl Map {
         self.list_push(Which::Free, page);
     }
 
-    /// Where the delta of an old page is; None if it has none yet.
+    /// Where the delta of an old page is; `None` if it has none yet.
     pub fn delta(&self, page: PageNo) -> Option<DeltaPlace> {
         let entry = &self.entries[page.0 as usize];
         match entry.delta {
@@ -266,7 +266,7 @@ impl Map {
         }
     }
 
-    /// Says where the delta of an old page is. The place in the staging buffer is kept with it.
+    /// Sets where the delta of an old page is; if it is staged, `staged_at` is its place in the staging buffer.
     pub fn set_delta(&mut self, page: PageNo, place: DeltaPlace, staged_at: u16) {
         let entry = &mut self.entries[page.0 as usize];
         (entry.delta, entry.offset, entry.bytes) = match place {
@@ -275,18 +275,18 @@ impl Map {
         };
     }
 
-    /// The page has no delta any more.
+    /// Records that the page has no delta.
     pub fn clear_delta(&mut self, page: PageNo) {
         let entry = &mut self.entries[page.0 as usize];
         (entry.delta, entry.offset, entry.bytes) = (NOWHERE, 0, 0);
     }
 
-    /// Where in the staging buffer the delta of a page is.
+    /// Place of the page's delta in the staging buffer.
     pub fn staged_at(&self, page: PageNo) -> u16 {
         self.entries[page.0 as usize].offset
     }
 
-    /// Makes a free page a delta page of so many deltas.
+    /// Makes a free page a delta page with this many deltas.
     pub fn insert_deltas(&mut self, page: PageNo, count: u16) {
         self.list_remove(Which::Free, page);
         self.entries[page.0 as usize].offset = count;
@@ -294,19 +294,19 @@ impl Map {
         self.count_deltas(self.set(page), 1);
     }
 
-    /// One delta of a delta page counts no more; true if that was the last.
+    /// Counts one delta of a delta page less; true if that was the last.
     pub fn drop_delta(&mut self, page: PageNo) -> bool {
         let count = &mut self.entries[page.0 as usize].offset;
         *count -= 1;
         *count == 0
     }
 
-    /// One more delta of a delta page counts (while a map is restored).
+    /// Counts one delta of a delta page more (when a map is restored).
     pub fn add_delta(&mut self, page: PageNo) {
         self.entries[page.0 as usize].offset += 1;
     }
 
-    /// A free or else a clean page of the set that has the fewest delta pages, of those that have such a page.
+    /// A page for deltas, free or else clean: in the set with the fewest delta pages among those that have such a page.
     pub fn delta_home(&self) -> Option<PageNo> {
         for (first, _) in &self.buckets {
             let mut set = *first;
@@ -330,7 +330,7 @@ impl Map {
         set * self.shape.ways
     }
 
-    /// Pages of a set.
+    /// Number of pages in a set.
     pub fn pages_of(&self, set: u32) -> u32 {
         if set == self.shape.window_set() { self.shape.window.into() } else { self.shape.ways }
     }
@@ -351,7 +351,7 @@ impl Map {
         entry.state = state;
     }
 
-    /// Ways of the hash chain that the page would be in.
+    /// The pages, as positions in the set, of the hash chain that the page belongs to.
     fn chain_of(&self, page: PageNo) -> impl Iterator<Item = u32> {
         let base = (page.0 - self.way(page)) as usize;
         let mut way = self.chains[base + self.bucket_of(self.lba(page), self.set(page))];
@@ -427,7 +427,7 @@ impl Map {
         self.bucket_push(set);
     }
 
-    /// Behind the others with as many delta pages.
+    /// Appends a set to its bucket.
     fn bucket_push(&mut self, set: u32) {
         let bucket = &mut self.buckets[self.sets[set as usize].deltas.min(BUCKETS_MAX) as usize];
         let last = std::mem::replace(&mut bucket.1, set);
@@ -440,7 +440,7 @@ impl Map {
     }
 }
 
-/// The list that pages of a state are in.
+/// The list for pages in a state.
 fn which(state: PageState) -> Option<Which> {
     match state {
         PageState::Free => Some(Which::Free),

@@ -1,25 +1,27 @@
-//! The metadata log as a policy sees it: a buffer with the newest entry of each page, and a ring of log pages of which
-//! it is known in memory which entries they hold (kdd.txt, III.C).
+//! The metadata log as seen by a policy: a buffer with the newest entries, and a ring of log pages whose contents are
+//! tracked in memory (kdd.txt, III.C).
 //!
-//! 1. A page's newest entry is in the buffer, in one page of the log, or nowhere; the map says which.
-//! 2. Pages of the log from `head` to before `tail` count. The oldest is given up before a page is written, never
-//!    after: what is known after a cut is the head that the last page was written with, and with that one, too, the
-//!    page that comes next is free.
-//! 3. An entry that says free is not kept when its page of the log is: whatever it took back is older, and gone.
+//! 1. A page's newest entry is in the buffer, in one log page, or nowhere; the map says which.
+//! 2. Log pages from `head` to before `tail` are valid. The oldest is retired before a page is written, never after: a
+//!    crash leaves the head that was stored with the last page written, and even with that head the next page's place
+//!    is free.
+//! 3. An entry for a free page is dropped when its log page is retired: any entry that it overrode is older, and gone
+//!    already.
 
 use super::map::Map;
 use super::shape::PageState;
 use super::step::{DeltaPlace, LogEntry, PageNo, Step, Steps};
 
-/// What a page of the log holds (docs/formats/array.md).
+/// Entries per log page (docs/formats/array.md).
 pub const ENTRIES_PER_LOG_PAGE: usize = 253;
 
 /// The page has no entry.
 pub(super) const NOT_LOGGED: u32 = u32::MAX;
-/// Its newest entry is the buffer's first, and so on. Below are pages of the ring.
+/// From this on: position of the entry in the buffer. Below: page of the ring.
 const BUFFERED: u32 = 1 << 31;
 
-/// The least pages of a log for so many pages of a cache: a tenth more entries than pages, and some to write to.
+/// Minimum size of the log for a cache of this many pages: a tenth more entries than pages, and a few pages to write
+/// to.
 pub fn log_pages_min(pages: u32) -> u32 {
     ((u64::from(pages) * 11 / 10).div_ceil(ENTRIES_PER_LOG_PAGE as u64) + 3) as u32
 }
@@ -29,31 +31,31 @@ pub(super) struct MetaLog {
     capacity: u64,
     head: u64,
     tail: u64,
-    /// What each page of the ring was written with.
+    /// The pages whose entries each log page was written with.
     held: Vec<Vec<PageNo>>,
-    /// As they were noted.
+    /// Entries in the order in which they were noted.
     buffer: Vec<LogEntry>,
 }
 
 impl MetaLog {
-    /// A ring of so many pages, or as many as the cache needs.
+    /// A ring of this many pages, or of as many as the cache needs.
     pub fn new(log_pages: u32, cache_pages: u32) -> MetaLog {
         let capacity = log_pages.max(log_pages_min(cache_pages));
         let held = vec![Vec::new(); capacity as usize];
         MetaLog { capacity: capacity.into(), head: 0, tail: 0, held, buffer: Vec::new() }
     }
 
-    /// Pages that count.
+    /// Number of valid log pages.
     pub fn used(&self) -> u64 {
         self.tail - self.head
     }
 
-    /// The ring's size.
+    /// Size of the ring in pages.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// The state of a page has changed. Pages in memory have no entries.
+    /// Notes the new state of a page. Pages in memory have no entries.
     pub fn note(&mut self, map: &mut Map, page: PageNo, steps: &mut Steps) {
         if map.shape.is_window(page) {
             return;
@@ -71,7 +73,7 @@ impl MetaLog {
         }
     }
 
-    /// Into the buffer, in place of the page's entry there.
+    /// Puts an entry into the buffer, in place of the page's earlier one there.
     fn put(&mut self, map: &mut Map, entry: LogEntry) {
         let place = map.log_place(entry.page);
         match place.checked_sub(BUFFERED).and_then(|at| self.buffer.get_mut(at as usize)) {
@@ -83,7 +85,8 @@ impl MetaLog {
         }
     }
 
-    /// Goes on from a log that was read: what each page of it held, by its sequence, and what the buffer did.
+    /// Continues a log that was read: its entries, each with the sequence number of its log page or `None` for the
+    /// buffer.
     pub fn resume(&mut self, map: &mut Map, log: (u64, u64), entries: &[(LogEntry, Option<u64>)]) {
         (self.head, self.tail) = log;
         for (entry, sequence) in entries {
@@ -112,7 +115,7 @@ impl MetaLog {
         let from = steps.entries.len() as u32;
         let held = &mut self.held[slot];
         held.clear();
-        // With what was given up the buffer may have more than a page's.
+        // The buffer may have more than a page of entries, with those of retired pages.
         for entry in self.buffer.drain(..ENTRIES_PER_LOG_PAGE) {
             *map.log_place(entry.page) = slot as u32;
             held.push(entry.page);
@@ -126,7 +129,7 @@ impl MetaLog {
         self.tail += 1;
     }
 
-    /// Puts what counts of the oldest page into the buffer again.
+    /// Retires the oldest log page: its valid entries go back into the buffer.
     fn retire_oldest(&mut self, map: &mut Map, steps: &mut Steps) {
         let slot = (self.head % self.capacity) as usize;
         self.head += 1;
@@ -146,8 +149,8 @@ impl MetaLog {
     }
 }
 
-/// A page's entry now. Staged deltas are not in the log: their bases are clean to it, until NVRAM says otherwise. Delta
-/// pages are free to it.
+/// The current entry of a page. Staged deltas are not logged: their bases count as clean, until the NVRAM says
+/// otherwise. Delta pages count as free.
 pub(super) fn entry_of(map: &Map, page: PageNo) -> LogEntry {
     let (state, delta) = match (map.state(page), map.delta(page)) {
         (PageState::Delta, _) => (PageState::Free, None),

@@ -1,4 +1,5 @@
-//! The SSD cache of an array: policies that decide, without I/O, bytes or time (docs/decisions/0023-array-cache.md).
+//! The SSD cache of an array: policies that only decide, without I/O, data or time
+//! (docs/decisions/0023-array-cache.md).
 //!
 //! A [`Policy`] is told of a request and answers with [`Step`]s. A driver carries them out: on devices, on version
 //! numbers in a test, or by counting. Start reading at [`step`], then [`policy`], then `kdd/mod.rs`.

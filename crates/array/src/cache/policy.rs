@@ -1,10 +1,10 @@
-//! The interface that all policies share, and how one is made.
+//! The interface of all policies, and their construction.
 //!
-//! A driver's part:
-//! 1. It asks for one sector at a time, and carries the steps out before it asks for the same sector again, or any of
-//!    its row if steps name the row.
-//! 2. Before a write it asks for the [`Policy::base`], reads it and says how long the delta is. If the base has gone in
-//!    between, the policy does not mind: the delta is not used.
+//! Obligations of a driver:
+//! 1. It asks for one sector at a time. It carries out the steps before it asks for the same sector again, or for a
+//!    sector of a row named by the steps.
+//! 2. Before a write it asks for the [`Policy::base`], reads it and passes the length of the delta. If the base is gone
+//!    by then, the policy ignores the delta.
 
 use super::bare::{Bare, NoSsd};
 use super::kdd::Kdd;
@@ -15,100 +15,100 @@ use super::step::{LogEntry, Newest, PageNo, Staged, Steps};
 use crate::layout::Shape;
 use vellum_base::{Error, Lba, Result, SECTOR_BYTES};
 
-/// Pages of a segment where there are enough: 2 MiB, an erase block.
+/// Pages per segment if the cache is large enough: 2 MiB, an erase block.
 const SEGMENT_PAGES_MAX: u32 = 512;
-/// With fewer segments too much of the cache would be free: smaller ones are taken.
+/// Segments are made smaller to have at least this many; otherwise too large a share of the cache would be free.
 const SEGMENTS_WANTED: u32 = 32;
 
 /// Decides what is kept in the cache. See the module.
 pub trait Policy: Send {
-    /// The page against which a write of this sector wants a delta. None: it wants none.
+    /// The page to which a write of this sector needs the delta; `None` if it needs none.
     fn base(&self, lba: Lba) -> Option<PageNo>;
 
     /// Where the newest version of a sector is.
     fn newest(&self, lba: Lba) -> Newest;
 
-    /// A read of one sector; where its newest version is, before the steps.
+    /// Handles a read of one sector; returns where its newest version is before the steps.
     fn read(&mut self, lba: Lba, steps: &mut Steps) -> Newest;
 
-    /// A write of one sector. `delta_bytes` is the length of the delta against [`Policy::base`], None if there is none:
-    /// no base, or one that cannot be read.
+    /// Handles a write of one sector. `delta_bytes` is the length of the delta to [`Policy::base`]; `None` without a
+    /// base, or if it cannot be read.
     fn write(&mut self, lba: Lba, delta_bytes: Option<usize>, steps: &mut Steps);
 
-    /// The sector is about to be zeroed or trimmed on the array: the cache has nothing of it afterwards, and its parity
-    /// is not put off.
+    /// The sector is about to be zeroed or trimmed on the array: it is dropped from the cache, and its parity is
+    /// brought up to date.
     fn forget(&mut self, lba: Lba, steps: &mut Steps);
 
-    /// Brings the parity of a row up to date.
+    /// Updates the parity of a row.
     fn clean_row(&mut self, row: u64, steps: &mut Steps);
 
-    /// The array is idle: a little cleaning. False if there is nothing to clean.
+    /// Does a little cleaning, as the array is idle. False if there is nothing to clean.
     fn idle(&mut self, steps: &mut Steps) -> bool;
 
-    /// Whether parity may be put off from now on: not while a disk is lost.
+    /// Sets whether parity may be deferred from now on: not while a member is lost.
     fn allow_deferring(&mut self, allowed: bool);
 
-    /// So many more bytes may be written to flash, or fewer: what is not data or deltas was written by others. A policy
-    /// without a budget takes no notice.
+    /// Adds to the bytes that may be written to flash; a negative number accounts for writes other than of data and
+    /// deltas. Ignored by policies without a budget.
     fn grant(&mut self, _bytes: i64) {}
 
-    /// Before a clean stop: nothing is staged any more, and what [`Policy::entries`] cannot say is cleaned.
+    /// Prepares a clean stop: empties the staging buffer, and cleans what [`Policy::entries`] cannot represent.
     fn settle(&mut self, _steps: &mut Steps) {}
 
-    /// What a log must hold for [`Recipe::restore`] to make this cache again: the coldest pages of each kind first.
-    /// Empty if it cannot.
+    /// The log entries from which [`Recipe::restore`] can restore this cache: the coldest pages of each kind first.
+    /// Empty if it cannot be restored.
     fn entries(&self) -> Vec<LogEntry> {
         Vec::new()
     }
 
-    /// How full it is.
+    /// Counts of pages by state.
     fn census(&self) -> Census;
 }
 
-/// How full a cache is.
+/// Counts of a cache's pages by state, and other fill levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Pages with nothing in them.
+    /// Free pages.
     pub free: u64,
-    /// Pages that are what the array holds.
+    /// Pages with the content of the array.
     pub clean: u64,
-    /// Pages that are what parity knows, while the array is newer.
+    /// Pages with the version that parity covers, while the array is newer.
     pub old: u64,
-    /// Pages that are the newest version of an old one's sector.
+    /// Pages with the newest version of an old page's sector.
     pub new: u64,
-    /// Pages of deltas.
+    /// Delta pages.
     pub delta: u64,
-    /// Bytes in the staging buffer, heads included.
+    /// Bytes in the staging buffer, including heads of deltas.
     pub staged_bytes: u64,
-    /// Pages of the log that count.
+    /// Valid pages of the log.
     pub log_pages: u64,
-    /// Pages in memory, which are among those above.
+    /// Pages in memory; included in the counts above.
     pub window: u64,
-    /// Bytes that may be written to flash now, if there is a budget; fewer than none if more were.
+    /// Bytes that may be written to flash now, if there is a budget; may be negative.
     pub budget_left: Option<i64>,
 }
 
-/// Which policy.
+/// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// No SSD.
     NoSsd,
-    /// Writes pass by; reads fill.
+    /// Writes go to the array only; reads fill.
     WriteAround,
-    /// Writes go to both.
+    /// Writes go to the array and the cache.
     WriteThrough,
-    /// The same for what is missed a second time within a while (Huang et al., MSST 2013).
+    /// Write-through for sectors missed a second time within a while (Huang et al., MSST 2013).
     Larc,
-    /// Old and new versions in the cache, parity put off (Lee et al., SAC 2015).
+    /// Old and new versions in the cache, deferred parity (Lee et al., SAC 2015).
     Leavo,
     /// Old versions and deltas, as in kdd.txt.
     KddPaper,
-    /// The same with admission, give-up rule and budget.
+    /// The same with admission, a limit on delta length, and a budget (vellum mode).
     Kdd,
 }
 
 impl Scheme {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Scheme; 7] = [
         Scheme::NoSsd,
         Scheme::WriteAround,
@@ -132,7 +132,7 @@ impl Scheme {
         }
     }
 
-    /// The one of this name.
+    /// The policy with this name.
     pub fn by_name(name: &str) -> Option<Scheme> {
         Scheme::ALL.into_iter().find(|scheme| scheme.name() == name)
     }
@@ -141,38 +141,38 @@ impl Scheme {
 /// Size and thresholds of a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recipe {
-    /// Which policy.
+    /// The policy.
     pub scheme: Scheme,
     /// Pages for data and deltas; rounded down to whole sets.
     pub pages: u32,
-    /// Pages of a set; fewer if there are fewer.
+    /// Pages per set; fewer if the cache is smaller.
     pub ways: u16,
-    /// KDD in vellum mode: pages of a segment, that are written in order and given up together; 0: pages are written
-    /// in place. With segments the cache is one set.
+    /// KDD in vellum mode: pages per segment, which are written in order and discarded together; 0: pages are written
+    /// in place. With segments the cache is a single set.
     pub segment_pages: u32,
-    /// Pages of the metadata log; raised to what `pages` need.
+    /// Pages of the metadata log; raised to what `pages` require.
     pub log_pages: u32,
-    /// Bytes of the staging buffer, heads of deltas included.
+    /// Bytes of the staging buffer, including heads of deltas.
     pub staging_bytes: usize,
-    /// Cleaning begins when this share of a set is not free and not clean...
+    /// Cleaning begins when this share of a set is neither free nor clean...
     pub dirty_high: f64,
     /// ...and ends at this one.
     pub dirty_low: f64,
-    /// KDD gives longer deltas up: parity is written at once, and the page dropped.
+    /// KDD: with a longer delta, parity is written at once, and the page dropped.
     pub delta_bytes_max: usize,
-    /// KDD in vellum mode: pages in memory, where sectors are until it is known whether they are worth flash. They are
-    /// lost with the power, so this is 0 where a cache is to outlive a cut.
+    /// KDD in vellum mode: pages in memory, where sectors stay until it is known whether they are worth writing to
+    /// flash. They are lost in a power failure, so this is 0 if a cache must survive one.
     pub window: u16,
-    /// KDD in vellum mode: misses in longer runs of sectors pass by.
+    /// KDD in vellum mode: misses in longer sequential runs are not admitted.
     pub run_max: u64,
-    /// KDD in vellum mode: bytes that may be written to flash at the start; more when they are granted. None: there is
-    /// no limit.
+    /// KDD in vellum mode: bytes that may be written to flash at the start; more can be granted later. `None`: no
+    /// limit.
     pub budget: Option<i64>,
 }
 
 impl Recipe {
-    /// As in the paper: 4 KiB of staging, a log of 0.59 % of the SSD. When cleaning begins it does not say
-    /// (docs/decisions/0023-array-cache.md). KDD in vellum mode cleans sooner, and stages more.
+    /// As in the paper: 4 KiB of staging, a log of 0.59 % of the SSD. The paper does not say when cleaning begins
+    /// (docs/decisions/0023-array-cache.md). KDD in vellum mode cleans earlier, and stages more.
     pub fn new(scheme: Scheme, pages: u32) -> Recipe {
         let paper = Recipe {
             scheme,
@@ -203,10 +203,10 @@ impl Recipe {
         }
     }
 
-    /// The cache in front of an array of this shape.
+    /// Creates the cache for an array of this shape.
     ///
     /// # Errors
-    /// [`vellum_base::Kind::Invalid`] for thresholds that are not in order, and for a cache that is too small.
+    /// [`vellum_base::Kind::Invalid`] for thresholds out of order, and for a cache that is too small.
     pub fn build(&self, array: &Shape) -> Result<Box<dyn Policy>> {
         let shape = self.shape(array)?;
         Ok(match self.scheme {
@@ -219,10 +219,10 @@ impl Recipe {
         })
     }
 
-    /// A cache with what an earlier one has left.
+    /// Restores a cache with the content of an earlier one.
     ///
     /// # Errors
-    /// [`vellum_base::Kind::Corrupt`] if that cannot be.
+    /// [`vellum_base::Kind::Corrupt`] if that content is inconsistent.
     pub fn restore(&self, array: &Shape, restored: &Restored) -> Result<Box<dyn Policy>> {
         let shape = self.shape(array)?;
         Ok(match self.scheme {
@@ -253,7 +253,7 @@ fn staging_bytes(pages: u32) -> usize {
     (pages as usize * SECTOR_BYTES / 64).clamp(2 * SECTOR_BYTES, 4 << 20)
 }
 
-/// Pages of a segment: 2 MiB, less where there would be too few of them; 0 where a segment would be hardly more than a
+/// Pages per segment: 2 MiB, or less if there would be too few segments; 0 if a segment would be hardly more than a
 /// page.
 pub(super) fn segment_pages(pages: u32) -> u32 {
     let most = (pages / SEGMENTS_WANTED).min(SEGMENT_PAGES_MAX);
@@ -265,14 +265,14 @@ fn window(pages: u32) -> u16 {
     (pages / 32).clamp(256, 1 << 14) as u16
 }
 
-/// What a log and an NVRAM hold of a cache.
+/// State of a cache from its log and NVRAM.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
-    /// Entries of the log and, behind them, of the metadata buffer; later ones count. With each the sequence of its
-    /// page of the log, None if it was in the buffer.
+    /// Entries of the log, then of the metadata buffer; later ones override earlier ones. Each with the sequence number
+    /// of its log page, or `None` if it was in the buffer.
     pub entries: Vec<(LogEntry, Option<u64>)>,
-    /// The oldest page of the log that counts, and the next to be written.
+    /// The oldest valid page of the log, and the next to be written.
     pub log: (u64, u64),
-    /// Deltas in the staging buffer, in the order in which they came.
+    /// Deltas in the staging buffer, in the order of their arrival.
     pub staged: Vec<Staged>,
 }

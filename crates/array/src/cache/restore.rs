@@ -1,4 +1,4 @@
-//! A map as an earlier cache left it: what the entries of a log come to (kdd.txt, III.E).
+//! Restoring a map from the entries of a log (kdd.txt, III.E).
 
 use super::map::Map;
 use super::policy::Restored;
@@ -7,14 +7,14 @@ use super::step::{LogEntry, PageNo};
 use std::collections::BTreeMap;
 use vellum_base::{Error, Result};
 
-/// Why an entry cannot be.
+/// Why an entry is inconsistent.
 pub(super) type Placed = std::result::Result<(), &'static str>;
 
-/// Gives each page that counts to `place`, in the order in which entries were written: so pages of data come with their
-/// first use, and what is used later is newer in the lists.
+/// Calls `place` for each page with content, in the order in which the entries were written: so data pages are inserted
+/// in the order of their first use, and later ones are newer in the lists.
 ///
 /// # Errors
-/// [`vellum_base::Kind::Corrupt`] if the log cannot be, or `place` says so of an entry.
+/// [`vellum_base::Kind::Corrupt`] if the log is inconsistent, or `place` rejects an entry.
 pub(super) fn each_page(
     shape: &CacheShape,
     restored: &Restored,
@@ -31,7 +31,7 @@ pub(super) fn each_page(
     Ok(())
 }
 
-/// Puts a page of data where its entry says.
+/// Assigns a data page to the sector in its entry.
 pub(super) fn place(map: &mut Map, entry: &LogEntry) -> Placed {
     let is_of_set = map.set_of(entry.lba) == entry.page.0 / map.shape.ways;
     if !is_of_set {
@@ -44,7 +44,7 @@ pub(super) fn place(map: &mut Map, entry: &LogEntry) -> Placed {
     Ok(())
 }
 
-/// The newest entries of pages, but for those that are free.
+/// The newest entry of each page, without those of free pages.
 fn in_order(shape: &CacheShape, restored: &Restored) -> Result<Vec<(usize, LogEntry)>> {
     let mut newest: BTreeMap<PageNo, usize> = BTreeMap::new();
     for (at, (entry, _)) in restored.entries.iter().enumerate() {

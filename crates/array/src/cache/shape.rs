@@ -1,48 +1,48 @@
-//! Size of a cache, and what its pages are good for.
+//! Size of a cache, and states of its pages.
 
 use super::step::PageNo;
 use crate::layout::Shape;
 use vellum_base::{Error, Lba, Result};
 
-/// What a page is good for.
+/// State of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageState {
-    /// Nothing.
+    /// It has no content.
     #[default]
     Free,
-    /// It is what the array holds.
+    /// It has the content of the array.
     Clean,
-    /// It is what the parity of its row knows; the array is newer.
+    /// It has the version that the parity of its row covers; the array is newer.
     Old,
-    /// It is the newest version of an old page's sector (LeavO).
+    /// It has the newest version of an old page's sector (LeavO).
     New,
     /// It holds deltas.
     Delta,
 }
 
-/// One is written, one is free, and others hold something.
+/// Fewest segments: one is being written, one is vacant, and the others have content.
 pub(super) const SEGMENTS_MIN: u32 = 4;
 
-/// Size of a cache, and the array that it is in front of.
+/// Size of a cache, and the relevant dimensions of its array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheShape {
-    /// A multiple of `ways`.
+    /// Pages on the SSD, a multiple of `ways`.
     pub pages: u32,
-    /// Pages of a set.
+    /// Pages per set.
     pub ways: u32,
-    /// Data sectors of a row.
+    /// Data sectors in a row.
     pub row_sectors: u64,
-    /// Sectors of a chunk.
+    /// Sectors in a chunk.
     pub chunk_sectors: u64,
     /// Pages in memory.
     pub window: u16,
-    /// Pages of a segment, all of which are in one set; 0: pages are written in place.
+    /// Pages per segment, all in a single set; 0: pages are written in place.
     pub segment_pages: u32,
 }
 
 impl CacheShape {
-    /// Whole sets of at most `ways` pages; or whole segments, and one set.
+    /// A cache of whole sets of at most `ways` pages; or of whole segments in a single set.
     pub(super) fn new(
         array: &Shape,
         pages: u32,
@@ -73,22 +73,22 @@ impl CacheShape {
         lba.0 / self.row_sectors
     }
 
-    /// Sets of the SSD.
+    /// Number of sets on the SSD.
     pub(super) fn sets(&self) -> u32 {
         self.pages / self.ways
     }
 
-    /// Pages of the SSD and of the window.
+    /// Number of pages on the SSD and in the window.
     pub(super) fn all_pages(&self) -> u32 {
         self.pages + u32::from(self.window)
     }
 
-    /// The window, as a set.
+    /// The number of the window's set.
     pub(super) fn window_set(&self) -> u32 {
         self.sets()
     }
 
-    /// Whether a page is in memory.
+    /// True if a page is in memory.
     pub(super) fn is_window(&self, page: PageNo) -> bool {
         page.0 >= self.pages
     }

@@ -1,28 +1,28 @@
-//! What a policy wants done.
+//! Steps: what a policy wants to have done.
 //!
-//! 1. Steps are in the order in which the policy's state changes. Those that name the same page, sector or row must
-//!    happen in that order.
-//! 2. The requester waits for the first [`Steps::answered`] steps, which run side by side except where bytes flow from
-//!    one to the next. The rest runs behind the answer.
+//! 1. Steps are in the order in which the policy's state changes. Steps that name the same page, sector or row must be
+//!    carried out in that order.
+//! 2. The requester waits for the first [`Steps::answered`] steps, which run concurrently unless data flow from one to
+//!    the next. The rest runs after the answer.
 
 use vellum_base::Lba;
 
-/// A page of the cache, counted from 0. Behind those of the SSD are those of the window, in memory.
+/// A page of the cache, counted from 0. Numbers beyond the SSD's pages are those of the window, in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageNo(pub u32);
 
 /// Where a delta is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeltaPlace {
-    /// In the staging buffer, under its base's page.
+    /// In the staging buffer, by its base.
     Staged,
     /// In a delta page.
     In {
-        /// The page.
+        /// The delta page.
         page: PageNo,
-        /// First byte of it.
+        /// Offset in that page.
         offset: u16,
-        /// How many.
+        /// Length.
         bytes: u16,
     },
 }
@@ -34,7 +34,7 @@ pub enum Newest {
     Array,
     /// In this page.
     Page(PageNo),
-    /// In this page, and a delta on it.
+    /// In this page, with a delta to apply.
     Changed(PageNo, DeltaPlace),
 }
 
@@ -49,61 +49,60 @@ pub enum Why {
     Update,
 }
 
-/// One thing to do.
+/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Read a page of data. For a write this is its base, which the driver has read before it asked.
+    /// Read a data page. For a write this is its base, which the driver has read before asking.
     ReadPage(PageNo),
-    /// Read a page of deltas.
+    /// Read a delta page.
     ReadDeltas(PageNo),
     /// Read a sector from the array.
     ReadArray(Lba),
     /// Write a sector to the array, with its parity.
     WriteArray(Lba),
-    /// Write a sector to the array, not its parity.
+    /// Write a sector to the array, without its parity.
     WriteWithoutParity(Lba),
-    /// Write the sector's newest version into a page.
+    /// Write the sector's newest version to a page.
     WritePage {
-        /// Where to.
+        /// The page.
         page: PageNo,
-        /// Of what.
+        /// The sector.
         lba: Lba,
-        /// What for.
+        /// The reason.
         why: Why,
     },
     /// Keep the sector's newest version in a page of the window.
     Hold {
-        /// Where.
+        /// The page.
         page: PageNo,
-        /// Of what.
+        /// The sector.
         lba: Lba,
     },
-    /// Write what a page of the window holds into a page of the SSD.
+    /// Copy a page of the window to a page of the SSD.
     Promote {
-        /// In memory.
+        /// The page in memory.
         from: PageNo,
-        /// On the SSD.
+        /// The page on the SSD.
         to: PageNo,
-        /// Whose version it is.
+        /// The sector.
         lba: Lba,
     },
-    /// Apply the delta of a page of the window to it: it is the newest version then.
+    /// Apply the delta of a page in the window to that page, which then has the newest version.
     Refresh(PageNo),
-    /// Put the delta of this sector into the staging buffer, in place of the one that it had anywhere.
+    /// Put the delta of this sector into the staging buffer; it replaces any earlier delta of the sector.
     Stage(Staged),
-    /// Take the delta of this base out of the staging buffer.
+    /// Remove the delta of this base from the staging buffer.
     Unstage(PageNo),
-    /// Pack staged deltas into a delta page: `count` of [`Steps::staged`] from `from` on. They leave the buffer.
+    /// Move staged deltas to a delta page: `count` of [`Steps::staged`] from `from` on.
     CommitDeltas {
-        /// Where to.
+        /// The delta page.
         page: PageNo,
         /// First of the list.
         from: u32,
         /// How many.
         count: u32,
     },
-    /// Bring the parity of a row up to date from `count` of [`Steps::parts`] from `from` on: these are all that it
-    /// lacks.
+    /// Update the parity of a row by `count` of [`Steps::parts`] from `from` on: these are all that it lacks.
     UpdateParity {
         /// The row.
         row: u64,
@@ -111,26 +110,26 @@ pub enum Step {
         from: u32,
         /// How many.
         count: u32,
-        /// All data at these offsets are in the cache, and in the list: old parity need not be read.
+        /// The cache, and the list, have all data at these offsets: old parity need not be read.
         whole: bool,
     },
-    /// Put an entry into the metadata buffer, in place of the one of the same page.
+    /// Put an entry into the metadata buffer, in place of an earlier one of the same page.
     Note(LogEntry),
-    /// Write the metadata buffer into page `sequence` of the log: `count` of [`Steps::entries`] from `from` on. The
-    /// buffer is empty then.
+    /// Write the metadata buffer to page `sequence` of the log: `count` of [`Steps::entries`] from `from` on. These
+    /// leave the buffer.
     CommitLog {
-        /// Of the page.
+        /// Sequence number of the log page.
         sequence: u64,
-        /// The oldest page that counts.
+        /// Sequence number of the oldest valid page.
         head: u64,
         /// First of the list.
         from: u32,
         /// How many.
         count: u32,
     },
-    /// The page holds nothing any more.
+    /// The page has no content any more.
     Discard(PageNo),
-    /// No page of a segment holds anything, and all will be written again, in order: its flash may be erased.
+    /// No page of a segment has content any more, and all will be rewritten in order: its flash may be erased.
     Vacate {
         /// The first of its pages.
         first: PageNo,
@@ -142,55 +141,55 @@ pub enum Step {
 /// A delta in the staging buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Staged {
-    /// The page that it changes.
+    /// The page that the delta applies to.
     pub base: PageNo,
-    /// Whose sector that is.
+    /// The delta's sector.
     pub lba: Lba,
-    /// Its length.
+    /// Length of the delta.
     pub bytes: u16,
-    /// Where it is put in a delta page. 0 for [`Step::Stage`].
+    /// Its offset in a delta page; 0 for [`Step::Stage`].
     pub offset: u16,
 }
 
-/// What parity lacks of one sector, or one sector of a whole row.
+/// What parity lacks of one sector, or a sector of a row that is listed as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParityPart {
-    /// This delta.
+    /// A delta to a page.
     Delta(Lba, PageNo, DeltaPlace),
     /// The XOR of two versions.
     Versions {
-        /// Whose.
+        /// The sector.
         lba: Lba,
-        /// What parity knows.
+        /// The version that parity covers.
         old: PageNo,
-        /// What the array holds.
+        /// The version on the array.
         new: PageNo,
     },
-    /// Nothing: the page is what both know.
+    /// Nothing: parity and array have the version in this page.
     Same(Lba, PageNo),
 }
 
 /// An entry of the metadata log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Whose state this is.
+    /// The page.
     pub page: PageNo,
-    /// Its state; never that of a delta page. A page whose delta is staged is clean here.
+    /// Its state; never `Delta`. A page whose delta is staged is clean here.
     pub state: super::PageState,
     /// Its sector, if it has one.
     pub lba: Lba,
-    /// The delta of an old page.
+    /// For an old page: page, offset and length of its delta.
     pub delta: Option<(PageNo, u16, u16)>,
-    /// The checksum of what the page holds. Policies do not know it; the engine does.
+    /// Checksum of the page's content; filled in by the engine, not by policies.
     pub sum: Option<u32>,
 }
 
-/// What a policy wants done, in order. Kept by the driver from request to request.
+/// The steps of an answer, in order. The driver reuses this from request to request.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
-    /// In order.
+    /// The steps.
     pub list: Vec<Step>,
-    /// The requester waits for so many.
+    /// Number of steps that the requester waits for.
     pub answered: usize,
     /// See [`Step::CommitDeltas`].
     pub staged: Vec<Staged>,
@@ -201,7 +200,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Forgets all.
+    /// Empties all lists.
     pub fn clear(&mut self) {
         self.list.clear();
         self.answered = 0;
@@ -210,29 +209,29 @@ impl Steps {
         self.entries.clear();
     }
 
-    /// One more.
+    /// Adds a step.
     #[inline]
     pub fn push(&mut self, step: Step) {
         self.list.push(step);
     }
 
-    /// The requester waits for what there is, and for nothing that follows.
+    /// Makes the requester wait for the steps so far, and for none that follow.
     #[inline]
     pub fn answer(&mut self) {
         self.answered = self.list.len();
     }
 
-    /// The deltas of a commit.
+    /// The deltas of a [`Step::CommitDeltas`].
     pub fn staged_of(&self, from: u32, count: u32) -> &[Staged] {
         &self.staged[from as usize..][..count as usize]
     }
 
-    /// What a parity lacks.
+    /// The parts of a [`Step::UpdateParity`].
     pub fn parts_of(&self, from: u32, count: u32) -> &[ParityPart] {
         &self.parts[from as usize..][..count as usize]
     }
 
-    /// The entries of a page of the log.
+    /// The entries of a [`Step::CommitLog`].
     pub fn entries_of(&self, from: u32, count: u32) -> &[LogEntry] {
         &self.entries[from as usize..][..count as usize]
     }

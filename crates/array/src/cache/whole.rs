@@ -1,5 +1,5 @@
-//! What policies have in common that keep whole versions of sectors (write-around, write-through, LARC, LeavO): where a
-//! sector is read, and how clean pages outlive a clean stop.
+//! Common code of policies that keep whole versions of sectors (write-around, write-through, LARC, LeavO): reading a
+//! sector, and restoring clean pages after a clean stop.
 
 use super::map::Map;
 use super::metalog::{entry_of, log_pages_min};
@@ -14,7 +14,7 @@ pub(super) fn newest(map: &Map, lba: Lba) -> Newest {
     map.find(lba).map_or(Newest::Array, Newest::Page)
 }
 
-/// A read of a sector from where it is.
+/// Handles a read of a sector.
 pub(super) fn read(map: &mut Map, lba: Lba, steps: &mut Steps) -> Newest {
     let newest = newest(map, lba);
     if let Newest::Page(page) = newest {
@@ -27,12 +27,12 @@ pub(super) fn read(map: &mut Map, lba: Lba, steps: &mut Steps) -> Newest {
     newest
 }
 
-/// Pages with sectors, the coldest first.
+/// Entries of data pages, coldest first.
 pub(super) fn entries(map: &Map) -> Vec<LogEntry> {
     map.kept().into_iter().map(|page| entry_of(map, page)).collect()
 }
 
-/// Puts clean pages where they were.
+/// Restores clean pages.
 pub(super) fn restore(map: &mut Map, recipe: &Recipe, restored: &Restored) -> Result<()> {
     let shape = map.shape;
     let capacity = recipe.log_pages.max(log_pages_min(shape.pages)).into();

@@ -1,8 +1,8 @@
-//! Who of the members counts: the roster, how it changes, and what superblocks say of it.
+//! The roster: which members count, how that changes, and how superblocks record it.
 //!
-//! 1. It is replaced, never changed; an operation holds the one it began with.
-//! 2. A new one is on the members that count before anybody sees it, so that nothing is acknowledged that depends on a
-//!    member's absence and that a later assembly would not know.
+//! 1. A roster is replaced, never modified; an operation uses the one that it began with.
+//! 2. A new roster is in the superblocks of all counting members before it is published. So nothing is acknowledged
+//!    that depends on the absence of a member without a later assembly knowing of that absence.
 
 use super::{Access, Core, What};
 use crate::lane::Lanes;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Kind, Result};
 
-/// A device and the lanes that call it.
+/// A device and the lanes that make its calls.
 pub(crate) struct Member {
     pub device: Arc<dyn BlockDevice>,
     pub lanes: Lanes,
@@ -23,53 +23,53 @@ impl Member {
     }
 }
 
-/// Who counts, since which event.
+/// Which members count, as of an event.
 #[derive(Clone)]
 pub(crate) struct Roster {
     pub event: u64,
     pub table: Vec<Entry>,
     pub members: Vec<Option<Arc<Member>>>,
-    /// Which log device is the array's, if there is one.
+    /// The epoch of the array's log device, if there is one.
     pub log_epoch: u64,
-    /// Which cache has what the array has; 0: none.
+    /// The cache that is in step with the array; 0: none.
     pub bond: u64,
 }
 
 impl Roster {
-    /// The member, if it has the row.
+    /// The member, if it has valid data for the row.
     pub fn with_row(&self, role: usize, row: u64) -> Option<&Arc<Member>> {
         self.members[role].as_ref().filter(|_| self.table[role].state.has_row(row))
     }
 
-    /// What the members are good for. Who is not there is missing.
+    /// States of all members; absent ones are `Missing`.
     pub fn states(&self) -> Vec<State> {
         let states = self.table.iter().zip(&self.members);
         states.map(|(entry, member)| member.as_ref().map_or(State::Missing, |_| entry.state)).collect()
     }
 
-    /// Members that are written superblocks, bitmaps and log heads.
+    /// Members that superblocks, bitmaps and log heads are written to.
     pub fn present(&self) -> impl Iterator<Item = usize> {
         (0..self.table.len())
             .filter(|role| self.table[*role].state != State::Missing && self.members[*role].is_some())
     }
 
-    /// Whether all who are there trim. Rows that become zeros need no parity computed, and a record that says no more.
+    /// True if all present members trim. Then parity of zeroed rows is not computed, and their record is only a header.
     pub fn trims(&self) -> bool {
         self.present().filter_map(|role| self.members[role].as_ref()).all(|member| member.device.info().trims)
     }
 
-    /// The member counts no more.
+    /// Marks the member as missing.
     pub fn lose(&mut self, role: usize) {
         self.table[role].state = State::Missing;
     }
 
-    /// Members that do not have all their data.
+    /// How many members do not have all their data.
     pub fn lost(&self) -> usize {
         self.table.iter().filter(|entry| entry.state != State::Active).count()
     }
 }
 
-/// Members that failed, and why.
+/// Members whose call failed, and why.
 type Failed = BTreeMap<usize, String>;
 
 fn failed(roles: &[usize], results: Vec<Result<Vec<u8>>>) -> impl Iterator<Item = (usize, String)> {
@@ -77,12 +77,12 @@ fn failed(roles: &[usize], results: Vec<Result<Vec<u8>>>) -> impl Iterator<Item 
 }
 
 impl Core {
-    /// Who counts now.
+    /// The current roster.
     pub fn roster(&self) -> Arc<Roster> {
         self.roster.lock().clone()
     }
 
-    /// Says which cache has what the array has.
+    /// Records which cache is in step with the array; 0: none.
     pub fn bind(&self, bond: u64) -> Result<()> {
         self.change_roster(|roster| {
             roster.bond = bond;
@@ -90,19 +90,21 @@ impl Core {
         })
     }
 
-    /// Takes a member of `seen` out, durably, unless another has taken its place. An error if that is one too many.
-    /// Its id says who it is: while it is copied there are two ways to it, and a call may come back by the other.
+    /// Takes out a member as it was in `seen`, durably, unless another has taken its place. Fails if that is one more
+    /// than parity covers. Members are compared by id, not by device: during a replacement a member is reached in two
+    /// ways, and a call may return after the switch.
     pub fn fail(&self, seen: &Roster, role: usize, why: &str) -> Result<()> {
         self.change_roster(|roster| {
             self.take_out(roster, seen, role, why);
             Ok(())
         })?;
-        // Who is missing since the array ended is so on no superblock: what it did not take is nowhere.
+        // Once the array has ended, no superblock records the loss: writes that the member missed must not be
+        // acknowledged.
         self.check_writable()
     }
 
-    /// The same, unless the array cannot do without the member: says whether it is out. Who takes no superblock is out
-    /// before: one that misses both would end the array.
+    /// The same, unless the array cannot do without the member; returns whether it is out. An event first takes out
+    /// members that accept no superblock: discovering both at once would end the array.
     pub fn fail_if_spare(&self, seen: &Roster, role: usize, why: &str) -> Result<bool> {
         let now = self.roster();
         self.check_writable()?;
@@ -132,7 +134,7 @@ impl Core {
         }
     }
 
-    /// Refuses a member that the array cannot do without.
+    /// Fails if the array cannot do without the member.
     pub fn check_spare(&self, roster: &Roster, role: usize) -> Result<()> {
         let counts = roster.table[role].state == State::Active;
         match counts && roster.lost() >= self.shape.level.parities() {
@@ -143,18 +145,18 @@ impl Core {
         }
     }
 
-    /// Why a member was taken out since the assembly; not why one was that had its role before.
+    /// Why a member was taken out since assembly. Former members of the same role have other ids.
     pub fn reason(&self, member: &Id) -> Option<String> {
         self.reasons.lock().get(member).cloned()
     }
 
-    /// Changes who counts: writes the new table to all who count, then publishes it. Members that fail meanwhile are
-    /// taken out of it. Nothing is written if nothing changed.
+    /// Changes the roster: writes the new table to all counting members, then publishes it. Members that fail in that
+    /// are taken out as well. Nothing is written if nothing changes.
     pub fn change_roster(&self, change: impl FnOnce(&mut Roster) -> Result<()>) -> Result<()> {
         self.change_roster_or(change, Roster::lose)
     }
 
-    /// The same, where not everybody who fails meanwhile is lost by it.
+    /// The same, with `take_out` to decide what becomes of a member that fails.
     pub fn change_roster_or(
         &self,
         change: impl FnOnce(&mut Roster) -> Result<()>,
@@ -176,7 +178,7 @@ impl Core {
         Ok(())
     }
 
-    /// Changes the roster where superblocks need not hear of it.
+    /// Changes the roster in memory only, where superblocks need not record it.
     pub fn publish(&self, change: impl FnOnce(&mut Roster) -> Result<()>) -> Result<()> {
         let _one_at_a_time = self.change.lock();
         let mut next = (*self.roster()).clone();
@@ -185,7 +187,7 @@ impl Core {
         Ok(())
     }
 
-    /// One more row of a member that is rebuilt counts. Superblocks hear of it with the next event.
+    /// Counts one more rebuilt row of a member. The superblocks record it with the next event.
     pub fn count_row(&self, role: usize, row: u64) {
         let _one_at_a_time = self.change.lock();
         let mut next = (*self.roster()).clone();
@@ -195,14 +197,14 @@ impl Core {
         }
     }
 
-    /// The next event on all members that are there.
+    /// Writes the next event to all present members.
     pub fn write_event(&self) -> Result<()> {
         self.write_next(false, None)
     }
 
-    /// The event that is the newest, to all members again, as it was found: who is not there may have it, too. Who
-    /// cannot be written is out with the next one. If the array cannot do without, there is none: it is an error, or a
-    /// member that is needed would be two behind.
+    /// Writes the newest event to all members again, exactly as it was found, since absent members may have it. Members
+    /// that cannot be written are missing from the next event on. Fails if the array cannot do without them: with a
+    /// next event, a needed member would be two behind.
     pub fn repeat_event(&self, table: Vec<Entry>, clean: bool) -> Result<()> {
         let _one_at_a_time = self.change.lock();
         let mut next = (*self.roster()).clone();
@@ -214,7 +216,7 @@ impl Core {
         }
     }
 
-    /// The event of a close.
+    /// Writes the event that closes the array.
     pub fn write_last_event(&self, bond: u64) -> Result<()> {
         self.write_next(true, Some(bond))
     }
@@ -260,7 +262,7 @@ impl Core {
         }
     }
 
-    /// An error for people, of those too who failed just now.
+    /// The error text, including members that failed just now.
     fn too_many_lost(&self, roster: &Roster, failed: &Failed) -> String {
         let is_lost = |role: &usize| roster.table[*role].state != State::Active;
         let lost = (0..self.shape.members).filter(is_lost).map(|role| match failed.get(&role) {
@@ -279,8 +281,8 @@ impl Core {
         )
     }
 
-    /// Flushes all, if one is rebuilt: superblocks say how many of its rows count, and parity among them was made from
-    /// data that were written without a record. Returns whose flush failed.
+    /// Flushes all members if one is being rebuilt: superblocks record how many of its rows count, and these were
+    /// computed from data that may have been written without a log record. Returns the members whose flush failed.
     fn flush_rebuilt(&self, next: &Roster) -> Result<Failed> {
         let is_rebuilding = |role: &usize| matches!(next.table[*role].state, State::Rebuilding { .. });
         if !next.present().any(|role| is_rebuilding(&role)) {
@@ -292,7 +294,7 @@ impl Core {
         Ok(failed(&roles, results).collect())
     }
 
-    /// Writes both superblocks of every member, one after the other; returns whose could not be written.
+    /// Writes both superblocks of every member, the first ones before the copies; returns the members that failed.
     fn failing(&self, next: &Roster, clean: bool) -> Result<Failed> {
         let roles: Vec<usize> = next.present().collect();
         let mut all = Failed::new();
@@ -307,7 +309,7 @@ impl Core {
         Ok(all)
     }
 
-    /// What a member's superblock says.
+    /// The superblock of a member.
     pub fn superblock(&self, roster: &Roster, role: usize, clean: bool) -> Superblock {
         Superblock {
             array: self.array,

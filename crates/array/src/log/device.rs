@@ -1,11 +1,11 @@
-//! A log on a device of its own: whose it is, and what it says (docs/formats/array.md).
+//! A log on its own device: which array it belongs to, and reading it (docs/formats/array.md).
 //!
-//! 1. What is named as the log device is the array's log as it was left: its epoch is the one that the superblocks
-//!    have, or the one behind it, if the power went before they had that. Another array's, a blank device, an earlier
-//!    copy and one that was cut short are refused.
-//! 2. Heads, bitmap and, after a crash, the ring must be readable whole: what they would have said is not guessed.
-//!    After a close no record counts: a ring that cannot be read then is zeroed, also if the array is refused after it.
-//! 3. The ring is as long as the head says, also on a device that has more.
+//! 1. A device is accepted only if it is the array's log as it was left: its epoch is the one in the superblocks, or
+//!    the next, if the power was lost before they recorded that. Another array's log, a blank device, an earlier copy
+//!    and a truncated one are refused.
+//! 2. Heads, bitmap and, after a crash, the ring must be entirely readable: nothing is guessed. After a close no record
+//!    is valid: then an unreadable ring is zeroed, even if the array is refused afterwards.
+//! 3. The ring is as long as the head says, even on a larger device.
 
 use super::HEADS;
 use super::record::{Head, largest_record};
@@ -18,12 +18,12 @@ use crate::superblock::{Id, Superblock};
 use vellum_base::size::format_size;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
-/// 256 MiB: it is read whole when an array is assembled, and more than that is not under way.
+/// 256 MiB: the ring is read whole at assembly, and no more than that is ever in flight.
 const RING_SECTORS_MAX: u32 = 1 << 16;
-/// A ring has room for so many of the largest records.
+/// A ring has room for this many of the largest records.
 pub(crate) const RECORDS_MIN: u32 = 4;
 
-/// An empty log for a new array of this shape.
+/// Formats the log device of a new array of this shape.
 pub(crate) fn format_device(device: &dyn BlockDevice, array: &Id, epoch: u64, shape: &Shape) -> Result<()> {
     let (rows, ring_sectors) = (shape.rows, ring_length(device, shape));
     let used = HEADS + bitmap::sectors_of(rows) as u64 + u64::from(ring_sectors);
@@ -39,34 +39,34 @@ pub(crate) fn format_device(device: &dyn BlockDevice, array: &Id, epoch: u64, sh
     device.write(Lba(0), &head.encode(array), true)
 }
 
-/// A log device as it was left, but for its bitmap.
+/// A log device as it was left, except for its bitmap.
 pub(crate) struct Left {
-    /// It says how long the ring is.
+    /// Has the length of the ring.
     pub head: Head,
     ring: Vec<u8>,
-    /// It was made in place of one that is not there, or cannot be read: what that held nobody knows.
+    /// It was made empty in place of one that is missing or unreadable, whose content is unknown.
     pub is_made: bool,
 }
 
 impl Left {
-    /// What is to be replayed.
+    /// The records to be replayed.
     pub fn found(self, array: &Id) -> Found {
         let records = [(0, records_of(array, &self.head, &self.ring))].into();
         Found { head: Some(self.head), records, ..Found::default() }
     }
 }
 
-/// The array whose log a device is, if it is one.
+/// The array whose log is on the device, if there is one.
 pub(crate) fn owner(device: &dyn BlockDevice) -> Option<Id> {
     let heads = call(device, 0, What::Read(HEADS as usize * SECTOR_BYTES)).ok()?;
     heads.chunks(SECTOR_BYTES).find_map(Head::owner)
 }
 
-/// Reads all of the array's log device: stale rows into their bitmap, and what the ring holds. Of an array that was
-/// closed that need not be read, and is zeroed if it cannot be: the one thing that is written here.
+/// Reads the log device of an array: stale rows into their bitmap, and the ring. The ring of an array that was closed
+/// need not be readable; if it is not, it is zeroed, which is the only write here.
 ///
 /// # Errors
-/// [`Kind::Invalid`] if it is not the array's log as it was left, [`Kind::Corrupt`] if it cannot be read whole.
+/// [`Kind::Invalid`] if it is not the array's log as it was left, [`Kind::Corrupt`] if it cannot be read entirely.
 pub(crate) fn read_device(device: &dyn BlockDevice, array: &Superblock, stale: &Bitmap) -> Result<Left> {
     let mut head = read_stale(device, &array.array, array.log_epoch, stale)?;
     if head.ring_sectors == 0 {
@@ -75,7 +75,7 @@ pub(crate) fn read_device(device: &dyn BlockDevice, array: &Superblock, stale: &
     let first = HEADS + stale.sectors() as u64;
     let ring_sectors = head.ring_sectors.into();
     let ring = match read(device, first, ring_sectors, "its ring of records") {
-        // No record counts after a close. It is written, so that the drive puts elsewhere what cannot be read.
+        // No record is valid after a close. Writing the ring lets the drive remap its unreadable sectors.
         Err(error) if array.clean && error.kind() != Kind::PowerLost => {
             call(device, first, What::Zero(ring_sectors, true)).map_err(|_| error)?;
             Vec::new()
@@ -85,29 +85,30 @@ pub(crate) fn read_device(device: &dyn BlockDevice, array: &Superblock, stale: &
     Ok(Left { head, ring, is_made: false })
 }
 
-/// Makes a device an empty log in place of the one that is not there: nobody knows which rows were stale, so all are.
+/// Makes a device an empty log in place of a missing one. Which rows were stale is unknown, so all are.
 pub(crate) fn make_empty(device: &dyn BlockDevice, shape: &Shape, stale: &Bitmap) -> Result<Left> {
     stale.fill();
-    // Heads that are there must not count for more than the new ones.
+    // Existing heads must not take precedence over the new ones.
     call(device, 0, What::Zero(HEADS, true))?;
     let ring_sectors = ring_length(device, shape);
     let head = Head { epoch: 0, previous: 0, oldest: 1, generation: 0, ring_sectors, unread: 0 };
     Ok(Left { head, ring: Vec::new(), is_made: true })
 }
 
-/// How long a new log's ring is.
+/// Length of a new log's ring.
 fn ring_length(device: &dyn BlockDevice, shape: &Shape) -> u32 {
     let records = largest_record(shape.chunk_sectors, shape.members).saturating_mul(RECORDS_MIN);
     ring_room(device, bitmap::sectors_of(shape.rows)).min(RING_SECTORS_MAX.max(records))
 }
 
-/// How long a ring behind a bitmap can be.
+/// Room for a ring after the bitmap.
 fn ring_room(device: &dyn BlockDevice, bitmap_sectors: usize) -> u32 {
     let sectors = device.info().sectors.saturating_sub(HEADS + bitmap_sectors as u64);
     sectors.min(u32::MAX.into()) as u32
 }
 
-/// Reads stale rows only, from the log device whose epoch the superblocks have. Errors as of [`read_device`].
+/// Reads the head and stale rows from the log device whose epoch is `known` to the superblocks. Errors as for
+/// [`read_device`].
 pub(crate) fn read_stale(device: &dyn BlockDevice, array: &Id, known: u64, stale: &Bitmap) -> Result<Head> {
     let head = head_of(device, array, known)?;
     check_length(device, &head, stale)?;
@@ -139,8 +140,7 @@ fn head_of(device: &dyn BlockDevice, array: &Id, known: u64) -> Result<Head> {
     Err(unusable(Kind::Invalid, &what))
 }
 
-/// Refuses a device that was cut short: records that were behind its end are not there, and of older ones that are
-/// nobody could tell that they are.
+/// Fails for a truncated device: records beyond its end are lost, and nothing would show that older ones are outdated.
 fn check_length(device: &dyn BlockDevice, head: &Head, stale: &Bitmap) -> Result<()> {
     let (has, ring) = (device.info().sectors, u64::from(head.ring_sectors));
     let says = HEADS + stale.sectors() as u64 + ring;

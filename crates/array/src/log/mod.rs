@@ -1,12 +1,12 @@
-//! The log that closes the write hole: records of what a row is to become, durable before anything changes in place
+//! The log that closes the write hole: records with the new content of rows, durable before anything changes in place
 //! (docs/decisions/0022-array.md).
 //!
 //! 1. A record is *live* from its append until it is retired. It is *done* when its writes in place have returned, or
-//!    when it is sure that there will be none.
-//! 2. Records are retired in the order of their sequence, after a flush of all members that began when they were
-//!    done, and are retired for sure when all heads say so.
-//! 3. Who is not done with a record waits for no other's.
-//! 4. A row may be changed without a record only when no record of it is live ([`Log::settle`]).
+//!    when it is certain that there will be none.
+//! 2. Records are retired in sequence order, after a flush of all members that began when they were done; they count as
+//!    retired once all heads record that.
+//! 3. An operation that has a live record which is not done never waits for another's: there is no deadlock.
+//! 4. A row may change without a record only when no record of it is live ([`Log::settle`]).
 
 mod device;
 mod record;
@@ -31,24 +31,24 @@ use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::sync::{Condvar, Mutex, MutexGuard};
 use vellum_base::{Error, Kind, Result};
 
-/// Whether a sector is a head of the array that it names: for fuzzing.
+/// True if the sector is a head of the array that it names: for fuzzing.
 pub(crate) fn decode_head(sector: &[u8]) -> bool {
     Head::owner(sector).is_some()
 }
 
-/// How many sectors the record takes that begins a ring, if there is one: for fuzzing.
+/// Sectors of the record at the beginning of a ring, if there is one: for fuzzing.
 pub(crate) fn decode_record(ring: &[u8], array: &Id, epoch: u64) -> Option<usize> {
     Record::decode(ring, array, epoch).map(|(_, sectors)| sectors)
 }
 
-/// Heads in front of a ring.
+/// Number of heads before a ring.
 pub(crate) const HEADS: u64 = 2;
 
 /// See the module.
 pub(crate) struct Log {
-    /// The log device, if records go to one.
+    /// The log device, if there is one.
     device: Option<Arc<Member>>,
-    /// On the log device, between the heads and the ring: the bitmap of stale rows.
+    /// Sectors of the bitmap of stale rows, which is between the heads and the ring on a log device.
     bitmap_sectors: u64,
     ring_sectors: u32,
     state: Mutex<State>,
@@ -60,9 +60,9 @@ struct State {
     previous: u64,
     next: u64,
     generation: u64,
-    /// Roles whose rings nobody believes yet.
+    /// A bit for each role whose ring is not trusted yet.
     unread: u64,
-    /// One for each role, or one for the log device.
+    /// One per role, or a single one for the log device.
     rings: Vec<Ring>,
     live: BTreeMap<u64, Live>,
     retiring: bool,
@@ -73,26 +73,26 @@ struct Live {
     done: bool,
 }
 
-/// What a row is to become: a record's worth.
+/// The new content of a row: one record.
 pub(crate) struct RowChange {
     pub row: u64,
     pub extents: Vec<Extent>,
 }
 
-/// Appended records. Rows without parity need none.
+/// Sequence numbers of appended records. Rows without a present parity member need none.
 #[must_use]
 pub(crate) struct Ticket(Range<u64>);
 
-/// What became of an append.
+/// Outcome of an append.
 pub(crate) enum Appended {
-    /// Go on in place.
+    /// The records are durable: write in place.
     Durable(Ticket),
-    /// A member failed: begin anew without it.
+    /// A member failed: start over without it.
     Again,
 }
 
 impl Log {
-    /// An empty log of `rings` rings; records are appended after [`Log::begin`].
+    /// An empty log of `rings` rings; records can be appended after [`Log::begin`].
     pub fn new(device: Option<Arc<Member>>, rings: usize, ring_sectors: u32, bitmap_sectors: u64) -> Log {
         let rings = (0..rings).map(|_| Ring::new(ring_sectors)).collect();
         let state = State {
@@ -108,13 +108,13 @@ impl Log {
         Log { device, bitmap_sectors, ring_sectors, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Sectors of the log device, if records go to one.
+    /// Sectors of the log device, if there is one.
     pub fn device_sectors(&self) -> Option<u64> {
         self.device.as_ref().map(|member| member.device.info().sectors)
     }
 
-    /// What it was left with: heads go on from there. If there are rings in doubt, heads say so before anything is
-    /// replayed: an opening that can read them again, after this one was cut, must not believe otherwise.
+    /// Continues from the heads that were found. If there are rings in doubt, heads record that before anything is
+    /// replayed: if this opening is interrupted, a later one may be able to read those rings, and must not trust them.
     pub fn resume(&self, core: &Core, found: &Found, doubted_roles: u64) -> Result<()> {
         let mut state = self.state.lock();
         state.generation = found.head.map_or(0, |head| head.generation);
@@ -128,8 +128,8 @@ impl Log {
         self.write_heads(core, oldest)
     }
 
-    /// Makes records of before not count any more. Superblocks hear which log device goes on from here. Heads go on
-    /// saying that there were rings which could not be read if a cache is still to hear of it.
+    /// Starts a new epoch, which invalidates all earlier records; superblocks record it if the log is on a device.
+    /// Heads keep the roles whose rings were unreadable if a cache has yet to learn of it.
     pub fn begin(&self, core: &Core, is_cache_to_hear: bool) -> Result<()> {
         let mut state = self.state.lock();
         state.epoch = core.env.random();
@@ -149,13 +149,13 @@ impl Log {
         }
     }
 
-    /// No cache has, or will have, anything of rows in doubt.
+    /// Ends the doubt about rows: no cache holds, or will hold, anything of them.
     pub fn settle_doubts(&self, core: &Core) -> Result<()> {
         let unread = std::mem::take(&mut self.state.lock().unread);
         if unread == 0 { Ok(()) } else { self.refresh_heads(core) }
     }
 
-    /// Writes heads again: a new member has none.
+    /// Writes heads again, for a new member that has none.
     pub fn refresh_heads(&self, core: &Core) -> Result<()> {
         let mut state = self.state.lock();
         while state.retiring {
@@ -170,13 +170,13 @@ impl Log {
         result
     }
 
-    /// Whether records are written at all.
+    /// True if there is a log.
     pub fn is_on(&self, core: &Core) -> bool {
         core.log_place != LogPlace::None
     }
 
-    /// How many rows that follow each other may have records of so many sectors appended at once: those take a quarter
-    /// of a ring, or are one round of parity over the members.
+    /// How many consecutive rows with records of `record_sectors` sectors may be appended together: those that take a
+    /// quarter of a ring, but at least one round of parity over the members.
     pub fn rows_together(&self, core: &Core, record_sectors: u32) -> u64 {
         let records = u64::from(self.ring_sectors / 4 / record_sectors);
         match core.log_place {
@@ -189,7 +189,7 @@ impl Log {
         }
     }
 
-    /// Appends the records of changes, durably, where they belong. The caller holds the rows.
+    /// Appends a record for each change to the rings where it belongs, durably. The caller holds the rows.
     pub fn append(&self, core: &Core, roster: &Roster, changes: &[RowChange]) -> Result<Appended> {
         let mut records = Vec::with_capacity(changes.len());
         for RowChange { row, extents } in changes {
@@ -214,18 +214,19 @@ impl Log {
         }
         match self.write(core, roster, writes) {
             Ok(true) => return Ok(Appended::Durable(ticket)),
-            // Also if the array has ended: whoever waits for these records must hear of it.
+            // Done also if the array has ended, to wake those who wait for these records.
             result => {
                 self.complete(ticket);
                 result?;
             }
         }
-        // Those that some members have must not come back after a crash, whatever becomes of the next try.
+        // Some members may have these records. They must not be replayed after a crash, whatever the next attempt
+        // writes.
         changes.iter().try_for_each(|change| self.settle(core, change.row))?;
         Ok(Appended::Again)
     }
 
-    /// The changes are in place.
+    /// Marks records as done: the changes are in place.
     pub fn complete(&self, ticket: Ticket) {
         let mut state = self.state.lock();
         state.live.range_mut(ticket.0).for_each(|(_, live)| live.done = true);
@@ -233,7 +234,7 @@ impl Log {
         self.changed.notify_all();
     }
 
-    /// Returns when no record of the row is live. The caller holds the row.
+    /// Waits until no record of the row is live. The caller holds the row.
     pub fn settle(&self, core: &Core, row: u64) -> Result<()> {
         let mut state = self.state.lock();
         while state.live.values().any(|live| live.row == row) {
@@ -242,7 +243,7 @@ impl Log {
         Ok(())
     }
 
-    /// Retires everything. Nobody writes meanwhile.
+    /// Retires all records. There must be no concurrent writes.
     pub fn retire_all(&self, core: &Core) -> Result<()> {
         let mut state = self.state.lock();
         while !state.live.is_empty() {
@@ -251,8 +252,8 @@ impl Log {
         Ok(())
     }
 
-    /// Takes sequences and room in every ring, for all or none: who has some of them waits for nobody. Returns the
-    /// first sequence, the epoch, and where each record goes in each of its rings.
+    /// Reserves sequence numbers and room in every ring, for all records or none, so that no caller waits while it
+    /// holds some. Returns the first sequence number, the epoch, and the position of each record in each of its rings.
     fn reserve(&self, core: &Core, records: &[Unplaced<'_>]) -> Result<(u64, u64, Vec<Vec<u32>>)> {
         let mut state = self.state.lock();
         loop {
@@ -272,7 +273,7 @@ impl Log {
         }
     }
 
-    /// Retires what is done at the front, or waits for somebody to be done, or to have retired.
+    /// Retires the records that are done at the front, or waits until one is done or another task has retired some.
     fn retire_or_wait<'a>(
         &'a self,
         core: &Core,
@@ -305,7 +306,7 @@ impl Log {
         self.write_heads(core, oldest)
     }
 
-    /// Says in all heads which record is the oldest that counts. Heads alternate between their two places.
+    /// Writes all heads with the oldest valid record. Heads alternate between their two places.
     fn write_heads(&self, core: &Core, oldest: u64) -> Result<()> {
         let head = {
             let mut state = self.state.lock();
@@ -330,7 +331,7 @@ impl Log {
         }
     }
 
-    /// Writes records to rings, those that follow each other at once; false if a member failed.
+    /// Writes records to rings, adjacent ones together; false if a member failed.
     fn write(&self, core: &Core, roster: &Roster, writes: Vec<(usize, u32, Vec<u8>)>) -> Result<bool> {
         let start = match core.log_place {
             LogPlace::Device => HEADS + self.bitmap_sectors,
@@ -360,7 +361,7 @@ impl Log {
         Ok(whole)
     }
 
-    /// Writes to the log device, durably. If that fails the array takes no more writes.
+    /// Writes to the log device, durably. If that fails, the array ends.
     pub fn write_device(&self, core: &Core, sector: u64, what: What) -> Result<()> {
         let member = self.device.as_ref().expect("a log on a device has one");
         let device = member.device.clone();
@@ -373,10 +374,10 @@ impl Log {
     }
 }
 
-/// A record that has no place yet.
+/// A record without a position yet.
 struct Unplaced<'a> {
     row: u64,
-    /// Where it goes.
+    /// The rings that it goes to.
     rings: Vec<usize>,
     extents: &'a [Extent],
 }
@@ -386,7 +387,7 @@ impl Unplaced<'_> {
         record_sectors(self.extents)
     }
 
-    /// As it is stored in each of its rings; counts it.
+    /// Encodes the record as it is stored in each of its rings, and counts it.
     fn encode(&self, core: &Core, epoch: u64, sequence: u64) -> Vec<u8> {
         let participants = match core.log_place {
             LogPlace::Members => self.rings.iter().fold(0, |mask, role| mask | 1u64 << role),
@@ -399,7 +400,7 @@ impl Unplaced<'_> {
 }
 
 impl State {
-    /// Takes room for the next records in each of their rings; `None`, and nothing is taken, if not all have room.
+    /// Takes room for the next records in each of their rings; `None`, and takes nothing, if there is not enough.
     fn place(&mut self, records: &[Unplaced<'_>]) -> Option<Vec<Vec<u32>>> {
         let mut all = Vec::with_capacity(records.len());
         for (record, sequence) in records.iter().zip(self.next..) {
@@ -417,7 +418,7 @@ impl State {
     }
 }
 
-/// The rings that a record of a change of the row goes to.
+/// The rings that hold the record of a change of the row.
 fn participants(core: &Core, roster: &Roster, row: u64) -> Vec<usize> {
     let parity_roles = core.parity_roles(roster, row);
     match core.log_place {

@@ -1,4 +1,4 @@
-//! Records and heads of the log as they are stored (docs/formats/array.md).
+//! Stored form of the log's records and heads (docs/formats/array.md).
 
 use crate::access::{Access, What};
 use crate::superblock::{Id, id_at, is_sealed, seal, u16_at, u32_at, u64_at};
@@ -11,20 +11,20 @@ const HEAD_MAGIC: &[u8; 8] = b"VLMLOGHD";
 const VERSION: u32 = 1;
 const EXTENTS: usize = 64;
 const EXTENT: usize = 16;
-/// Most extents of a record: a write has three a member at most, a parity update or a scrub as many as it asks for.
+/// Most extents of a record: a write has at most three per member; parity updates and scrubs limit theirs.
 pub(crate) const EXTENTS_MAX: usize = (SECTOR_BYTES - EXTENTS) / EXTENT;
 
-/// Sectors that are to be written to one member.
+/// New content of sectors of one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub role: usize,
-    /// First sector of the member.
+    /// First sector, counted from the start of the member.
     pub sector: u64,
     pub content: Content,
 }
 
 impl Extent {
-    /// Whose sectors, and which.
+    /// The member's role, and the sectors.
     pub fn place(&self) -> (usize, Range<u64>) {
         (self.role, self.sector..self.sector + u64::from(self.content.sectors()))
     }
@@ -39,12 +39,12 @@ impl Extent {
     }
 }
 
-/// What they are to hold.
+/// Content of an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Whole sectors.
     Bytes(Vec<u8>),
-    /// So many sectors of zeros.
+    /// This many sectors of zeros.
     Zeros(u32),
 }
 
@@ -59,7 +59,7 @@ impl Content {
 }
 
 impl Extent {
-    /// Bytes of neighbouring sectors of a member as one extent, whose number is bounded. By member and sector.
+    /// Merges extents of bytes that are adjacent on a member, to bound their number. Sorts by member and sector.
     pub fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
         extents.sort_by_key(|extent| (extent.role, extent.sector));
         let mut joined: Vec<Extent> = Vec::with_capacity(extents.len());
@@ -78,22 +78,22 @@ impl Extent {
     }
 }
 
-/// A change of one row, as it is to be written again after a crash.
+/// A change of one row, to be repeated after a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub epoch: u64,
     pub sequence: u64,
-    /// A bit for each role that has this record.
+    /// A bit for each role that gets this record.
     pub participants: u64,
     pub extents: Cow<'a, [Extent]>,
 }
 
-/// How many sectors the record of these extents takes.
+/// Sectors of a record with these extents.
 pub(crate) fn record_sectors(extents: &[Extent]) -> u32 {
     1 + extents.iter().map(|extent| payload_sectors(&extent.content)).sum::<u32>()
 }
 
-/// How many sectors a record takes at most: everything of a row.
+/// Most sectors of a record: one with all chunks of a row.
 pub(crate) fn largest_record(chunk_sectors: u32, members: usize) -> u32 {
     chunk_sectors.saturating_mul(members as u32).saturating_add(1)
 }
@@ -106,7 +106,7 @@ fn payload_sectors(content: &Content) -> u32 {
 }
 
 impl Record<'_> {
-    /// As it is stored.
+    /// Encodes the record.
     pub fn encode(&self, array: &Id) -> Vec<u8> {
         assert!(self.extents.len() <= EXTENTS_MAX, "who makes a record keeps to what fits");
         let sectors = record_sectors(&self.extents);
@@ -135,8 +135,8 @@ impl Record<'_> {
         out
     }
 
-    /// The record that begins where `ring` begins, if there is one of this array and epoch, and how many sectors it
-    /// takes.
+    /// Decodes the record at the beginning of `ring`, if there is one of this array and epoch; also returns how many
+    /// sectors it takes.
     pub fn decode(ring: &[u8], array: &Id, epoch: u64) -> Option<(Record<'static>, usize)> {
         let head = ring.get(..SECTOR_BYTES)?;
         if &head[..8] != RECORD_MAGIC || id_at(head, 16) != *array || u64_at(head, 32) != epoch {
@@ -170,22 +170,22 @@ fn extent(stored: &[u8], payload: &mut &[u8]) -> Option<Extent> {
     Some(Extent { role: usize::from(u16_at(stored, 0)), sector: u64_at(stored, 8), content })
 }
 
-/// Which records of a ring count.
+/// A head: says which records of a ring are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub epoch: u64,
-    /// The epoch before, until superblocks know this one.
+    /// The previous epoch, for superblocks that do not have this one yet.
     pub previous: u64,
     pub oldest: u64,
     pub generation: u64,
-    /// How long the ring is; 0: a head of before heads said so.
+    /// Length of the ring; 0 in heads of older versions, which do not record it.
     pub ring_sectors: u32,
-    /// A bit for each role whose ring could not be read whole, until a cache has heard of it: nobody believes it.
+    /// A bit for each role whose ring could not be read entirely; it is not trusted until a cache has learned of it.
     pub unread: u64,
 }
 
 impl Head {
-    /// As it is stored.
+    /// Encodes the head.
     pub fn encode(&self, array: &Id) -> Vec<u8> {
         let mut out = vec![0; SECTOR_BYTES];
         out[..8].copy_from_slice(HEAD_MAGIC);
@@ -201,12 +201,12 @@ impl Head {
         out
     }
 
-    /// Whose head a sector is, if it is one.
+    /// The array that a head belongs to; `None` if the sector is not a head.
     pub fn owner(sector: &[u8]) -> Option<Id> {
         Head::decode(sector, &id_at(sector, 16)).map(|_| id_at(sector, 16))
     }
 
-    /// From a sector, if it is a head of this array.
+    /// Decodes a head of this array.
     pub fn decode(sector: &[u8], array: &Id) -> Option<Head> {
         let ours = &sector[..8] == HEAD_MAGIC && u32_at(sector, 12) == VERSION && id_at(sector, 16) == *array;
         let head = Head {
@@ -217,7 +217,7 @@ impl Head {
             ring_sectors: u32_at(sector, 64),
             unread: u64_at(sector, 68),
         };
-        // After a greater generation there would not be enough of them.
+        // With a greater generation the numbers might run out.
         (ours && is_sealed(sector) && head.generation < u64::MAX / 2).then_some(head)
     }
 }

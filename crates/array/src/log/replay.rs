@@ -1,4 +1,4 @@
-//! After a crash: what complete records say is written in place again.
+//! Replay after a crash: complete records are written in place again.
 
 use super::HEADS;
 use super::record::{Content, Extent, Head, Record};
@@ -11,33 +11,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use vellum_base::{BlockDevice, Result, SECTOR_BYTES};
 
-/// After so many sectors that cannot be read the rest of a ring is not looked at.
+/// After this many unreadable sectors the rest of a ring is not read.
 const UNREAD_MAX: usize = 16;
 
-/// The log as it was found: every head is written to all who have one before anything depends on it, so the newest
-/// that can be read says of all rings which records count.
+/// The log as it was found. Every head is written to all counting members before anything depends on it, so the newest
+/// readable one is valid for all rings.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// None: there was no record yet, or no head can be read, and all rings are `unread`.
+    /// `None` if no record was ever written, or if no head is readable; then all rings are `unread`.
     pub head: Option<Head>,
-    /// Records of rings that were read whole, by role; a log device counts as role 0. From the others none is taken:
-    /// a newer one of the same sectors may be what cannot be read.
+    /// Records of rings that were read entirely, by role; a log device counts as role 0. None is taken from other
+    /// rings: an unreadable record may be newer than a readable one of the same sectors.
     pub records: BTreeMap<usize, Vec<Record<'static>>>,
-    /// Whose ring cannot be read whole, and sectors that cannot. There may have been records.
+    /// Roles whose ring cannot be read entirely, with the unreadable sectors. There may have been records in these.
     pub unread: BTreeMap<usize, Vec<u64>>,
 }
 
 impl Found {
-    /// A bit for each role in whose ring there may have been records that cannot be read: not in an array that was
-    /// closed, unless an opening before has found so and a cache has not heard of it.
+    /// A bit for each role whose ring may have held unreadable records. In an array that was closed that is none,
+    /// except those found by an earlier opening of which a cache has not learned yet.
     pub fn doubted_roles(&self, was_closed: bool) -> u64 {
         let unread = self.unread.keys().fold(0, |roles, role| roles | 1 << role);
         let known = self.head.map_or(0, |head| head.unread);
         if was_closed { unread & known } else { unread }
     }
 
-    /// Rows of which nobody knows what was written to them: the rings of all members that have their parity are in
-    /// doubt. One that is not has all records of the row. They count as stale, whatever a cache knows of them.
+    /// Rows whose last writes are unknown: the rings of all members with their parity are in doubt, and a single ring
+    /// that is not would have all records of the row. They count as stale, whatever a cache knows of them.
     pub fn rows_in_doubt(&self, was_closed: bool, shape: &Shape, members: &[State]) -> BTreeSet<u64> {
         let doubted = self.doubted_roles(was_closed);
         let is_in_doubt = |row: &u64| {
@@ -49,8 +49,8 @@ impl Found {
     }
 }
 
-/// Writes what complete records say, the newest first, and of each sector the newest only. Flushes the members. How
-/// many there were.
+/// Writes the content of complete records in place, newest records first, and only the newest version of each sector.
+/// Then flushes the members. Returns the number of records.
 pub(crate) fn replay(core: &Core, found: &Found) -> Result<u64> {
     let Some(head) = found.head else { return Ok(0) };
     let records = complete(core, &head, found);
@@ -62,7 +62,7 @@ pub(crate) fn replay(core: &Core, found: &Found) -> Result<u64> {
     Ok(count)
 }
 
-/// The log on the members that count.
+/// Reads the log from the members that count.
 pub(crate) fn read_rings<'a>(
     newest: &Superblock,
     members: impl Iterator<Item = (usize, &'a Device)>,
@@ -75,7 +75,7 @@ pub(crate) fn read_rings<'a>(
     let stored: BTreeMap<usize, Stored> = stored.collect::<Result<_>>()?;
     let heads = stored.values().flat_map(|stored| stored.heads(&newest.array));
     found.head = heads.max_by_key(|head| head.generation);
-    // Before the first head there is no record, and a member that has just come has neither.
+    // Before the first head there are no records, and a newly added member has blank heads.
     let is_lost = found.head.is_none() && !stored.values().all(Stored::is_blank);
     let disbelieved = found.head.map_or(0, |head| head.unread);
     for (role, stored) in stored {
@@ -92,11 +92,11 @@ pub(crate) fn read_rings<'a>(
     Ok(found)
 }
 
-/// Heads and ring of a member.
+/// Heads and ring of a member, as read.
 struct Stored {
-    /// None: it cannot be read.
+    /// `None` for one that cannot be read.
     heads: Vec<Option<Vec<u8>>>,
-    /// Or which sectors of it cannot be read.
+    /// Or the sectors that cannot be read.
     ring: std::result::Result<Vec<u8>, Vec<u64>>,
 }
 
@@ -123,8 +123,8 @@ impl Stored {
     }
 }
 
-/// A ring that cannot be read at once; else the sectors that cannot. A device that answers nothing is not asked for
-/// every one.
+/// Reads a ring that cannot be read in one call; returns the unreadable sectors if there are any. Gives up early on a
+/// device that fails every read.
 fn read_one_by_one(
     device: &dyn BlockDevice,
     sectors: Range<u64>,
@@ -142,8 +142,8 @@ fn read_one_by_one(
     Ok(if unread.is_empty() { Ok(ring) } else { Err(unread) })
 }
 
-/// Writes sectors of rings that could not be read: drives put them elsewhere. Only when no record of before counts any
-/// more.
+/// Writes ring sectors that could not be read, so that drives remap them. Call it only when earlier records are no
+/// longer valid.
 pub(crate) fn rewrite(core: &Core, unread: BTreeMap<usize, Vec<u64>>) -> Result<()> {
     let roster = core.roster();
     let counts: BTreeSet<usize> = roster.present().collect();
@@ -154,7 +154,7 @@ pub(crate) fn rewrite(core: &Core, unread: BTreeMap<usize, Vec<u64>>) -> Result<
     core.change_all(&roster, zeros.collect())
 }
 
-/// The records of a ring, as they lie there.
+/// The records of a ring, in the order of their position.
 pub(super) fn records_of(array: &Id, head: &Head, ring: &[u8]) -> Vec<Record<'static>> {
     let (mut records, mut at) = (Vec::new(), 0);
     while at < ring.len() {
@@ -169,8 +169,8 @@ pub(super) fn records_of(array: &Id, head: &Head, ring: &[u8]) -> Vec<Record<'st
     records
 }
 
-/// Records that are not retired and that all participants have, in the order of their sequence. A participant that does
-/// not have the row any more, or yet, need not have it, nor one whose ring cannot be read.
+/// Records that are not retired and that all participants have, in sequence order. Participants that do not have the
+/// row any more, or not yet, are exempt, and so are those whose ring is unreadable.
 fn complete(core: &Core, head: &Head, found: &Found) -> Vec<Record<'static>> {
     let roster = core.roster();
     let mut copies: BTreeMap<u64, (&Record<'static>, u64)> = BTreeMap::new();
@@ -189,14 +189,14 @@ fn complete(core: &Core, head: &Head, found: &Found) -> Vec<Record<'static>> {
     complete.map(|(record, _)| record.clone()).collect()
 }
 
-/// The row that a record is of; `None` if it is of none.
+/// The row of a record; `None` if it has none.
 fn row_of(core: &Core, record: &Record<'_>) -> Option<u64> {
     let sector = record.extents.first()?.sector.checked_sub(core.plot.data_start)?;
     Some(sector / u64::from(core.shape.chunk_sectors))
 }
 
-/// The sectors of each record that no later one has: what is in place is never replaced by something older, for the
-/// power may go in between, and the member with the later record.
+/// Reduces each record to those sectors that no later record has, newest record first. Content in place must never be
+/// replaced by an older version: the power may be lost in between, and the member with the later record with it.
 fn newest(records: Vec<Record<'_>>) -> Vec<Vec<Extent>> {
     let mut later: BTreeSet<(usize, u64)> = BTreeSet::new();
     let of_record = |record: Record<'_>| {
@@ -211,7 +211,7 @@ fn newest(records: Vec<Record<'_>>) -> Vec<Vec<Extent>> {
     records.into_iter().rev().map(of_record).collect()
 }
 
-/// Runs of an extent's sectors that are not among these.
+/// The parts of an extent whose sectors are not in `but`.
 fn without(extent: &Extent, but: &BTreeSet<(usize, u64)>) -> Vec<Extent> {
     let count = extent.content.sectors();
     let kept: Vec<u32> =
@@ -229,8 +229,8 @@ fn without(extent: &Extent, but: &BTreeSet<(usize, u64)>) -> Vec<Extent> {
     kept.chunk_by(|a, b| a + 1 == *b).map(run).collect()
 }
 
-/// Writes extents to the members that count. One that takes no write is refused by name, if it cannot be spared: what
-/// others have of the record may count on it.
+/// Writes extents to the members that count. A member that takes no write is taken out, or named in the error if it
+/// cannot be spared: other members may have the rest of the record.
 fn write_in_place(core: &Core, extents: Vec<Extent>) -> Result<()> {
     let roster = core.roster();
     let places: Vec<(usize, Range<u64>)> = extents.iter().map(Extent::place).collect();
@@ -244,7 +244,7 @@ fn write_in_place(core: &Core, extents: Vec<Extent>) -> Result<()> {
     Ok(())
 }
 
-/// Leaves out what is not in the data area of a member that counts.
+/// Removes extents outside the data area of a counting member.
 fn in_bounds<'a>(core: &Core, mut record: Record<'a>) -> Record<'a> {
     let roster = core.roster();
     let end = core.plot.data_start + core.shape.member_sector(core.shape.rows);

@@ -1,11 +1,11 @@
-//! Room in a ring: records in one piece each, given back in the order in which they were put.
+//! Allocation of a ring: each record is contiguous, and space is released in order.
 
 use std::collections::VecDeque;
 
-/// See the module. Sectors are counted from the ring's first.
+/// See the module. Sectors are counted from the start of the ring.
 pub(super) struct Ring {
     sectors: u32,
-    /// Sequence, first sector and length of what is in use, the oldest first.
+    /// Sequence number, first sector and length of the records in use, oldest first.
     used: VecDeque<(u64, u32, u32)>,
 }
 
@@ -14,14 +14,14 @@ impl Ring {
         Ring { sectors, used: VecDeque::new() }
     }
 
-    /// Takes `length` sectors for a record; `None` if there is no room.
+    /// Takes `length` contiguous sectors for a record; `None` if there is no room.
     pub fn take(&mut self, sequence: u64, length: u32) -> Option<u32> {
         let at = self.room(length)?;
         self.used.push_back((sequence, at, length));
         Some(at)
     }
 
-    /// Takes back what records from `sequence` on took.
+    /// Undoes the takes for records from `sequence` on.
     pub fn take_back(&mut self, sequence: u64) {
         while self.used.back().is_some_and(|(last, ..)| *last >= sequence) {
             self.used.pop_back();
@@ -40,7 +40,7 @@ impl Ring {
         if to_end { Some(head) } else { (length <= *tail).then_some(0) }
     }
 
-    /// Gives back all before `oldest`.
+    /// Releases the space of all records before `oldest`.
     pub fn retire(&mut self, oldest: u64) {
         while self.used.front().is_some_and(|(sequence, ..)| *sequence < oldest) {
             self.used.pop_front();

@@ -1,4 +1,4 @@
-//! The one file of the mount: what the kernel asks, answered from the device.
+//! The single file of the mount: answers the kernel's requests from the device.
 
 use crate::bytes::ByteDevice;
 use fuser::{
@@ -14,7 +14,7 @@ use vellum_base::{Allocation, Error, Kind, SECTOR_BYTES};
 /// Longest read or write in one request; the kernel's own limit.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const REQUESTS_IN_FLIGHT_MAX: u16 = 256;
-/// Nothing about the file ever changes, so the kernel may remember it.
+/// The file's attributes never change, so the kernel may cache them.
 const ATTRIBUTES_LAST: Duration = Duration::from_secs(24 * 3600);
 
 // Modes of fallocate(2) and lseek(2), and flags of open(2), as Linux numbers them.
@@ -64,7 +64,7 @@ impl DiskFile {
         }
     }
 
-    /// `length` cut at the end of the file.
+    /// `length`, truncated at the end of the file.
     fn within(&self, offset: u64, length: u64) -> u64 {
         length.min(self.device.bytes().saturating_sub(offset))
     }
@@ -76,7 +76,7 @@ impl DiskFile {
         let length_here = self.within(offset, length);
         match mode {
             _ if length == 0 => Err(Errno::EINVAL),
-            // The kernel trims by it, and asks no more where it is refused.
+            // The kernel trims with this mode, and stops trying where it is refused.
             m if m == PUNCH_HOLE | KEEP_SIZE && !self.device.trims() => Err(Errno::EOPNOTSUPP),
             m if m == PUNCH_HOLE | KEEP_SIZE => self.device.trim(offset, length_here).map_err(|e| errno(&e)),
             m if m & !KEEP_SIZE == ZERO_RANGE => {
@@ -85,13 +85,14 @@ impl DiskFile {
                 }
                 self.device.write_zeroes(offset, length_here, false).map_err(|e| errno(&e))
             }
-            // All space there is is there already.
+            // All space is allocated already.
             m if m & !KEEP_SIZE == 0 && length_here == length => Ok(()),
             _ => Err(Errno::EOPNOTSUPP),
         }
     }
 
-    /// The first byte from `offset` on that is data (or else in a hole). The end of the file counts as a hole.
+    /// The first byte from `offset` on that is data, or, without `data`, in a hole. The end of the file counts as a
+    /// hole.
     fn seek(&self, offset: u64, data: bool) -> Result<u64, Errno> {
         let end = self.device.bytes();
         let mut at = offset;
@@ -111,13 +112,13 @@ impl Filesystem for DiskFile {
         let refused = |what: &str| io::Error::other(format!("the kernel's FUSE is too old: {what}"));
         config.set_max_write(REQUEST_BYTES_MAX).map_err(|_| refused("requests of 1 MiB"))?;
         config.set_max_background(REQUESTS_IN_FLIGHT_MAX).map_err(|_| refused("requests in flight"))?;
-        // Without it, one direct request at a time.
+        // Without it there is only one direct request at a time.
         config.add_capabilities(InitFlags::FUSE_ASYNC_DIO).map_err(|_| refused("asynchronous direct I/O"))
     }
 
     fn destroy(&mut self) {
         if !self.read_only {
-            // Whoever needed durability has called fsync, and got its error.
+            // Those who needed durability have called fsync, and got its error.
             let _ = self.device.flush();
         }
     }
@@ -144,7 +145,7 @@ impl Filesystem for DiskFile {
         _flags: Option<fuser::BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        // Dates may be set in vain; size, mode and owner are what they are.
+        // Setting dates is ignored; size, mode and owner cannot change.
         if size.is_some_and(|s| s != self.device.bytes()) || mode.or(uid).or(gid).is_some() {
             return reply.error(Errno::EPERM);
         }

@@ -1,11 +1,11 @@
-//! A device as a file: a FUSE mount over a regular file, so that `losetup`, `qemu` and anything else that takes a
-//! disk image works on it. No libfuse is needed.
+//! A device as a file: a FUSE mount over a regular file, so that `losetup`, `qemu` and anything else that takes a disk
+//! image can use it. No libfuse is needed.
 //!
 //! States of a mount: mounted, unmounted. Invariants:
-//! 1. What was mounted when [`mount()`] returned is unmounted when [`FuseMount`] is dropped; a file that was made
-//!    to mount over is removed.
-//! 2. A live mount is never covered by another. The remains of a server that died are cleared away.
-//! 3. The file is opened for direct I/O always: nothing between its users and the device caches or reorders.
+//! 1. The mount made by [`mount()`] is unmounted when [`FuseMount`] is dropped; if the file below it was created for
+//!    that, it is removed.
+//! 2. A mount never covers a live one. The remains of a server that died are removed.
+//! 3. The file is always opened for direct I/O: nothing between its users and the device caches or reorders.
 
 mod file;
 mod table;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vellum_base::{BlockDevice, Error, Kind, Result};
 
-/// How to mount.
+/// Options for mounting.
 #[derive(Clone, Copy, Debug)]
 pub struct FuseOptions {
     /// Refuse writes even if the device would take them.
@@ -48,13 +48,13 @@ pub struct FuseMount {
     made_file: bool,
 }
 
-/// How often, and with what pause, unmounting is tried while somebody still lets go of the file.
+/// How often, and at what interval, unmounting is tried while the file is in use.
 const UNMOUNT_TRIES: u32 = 60;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Mounts `device` as the file `path`, which is made if it does not exist and must be empty if it does.
+/// Mounts `device` as the file `path`, which is created if it does not exist and must be empty if it does.
 ///
-/// [`Kind::Busy`] if something is mounted there; what a dead server left there is cleared away first.
+/// [`Kind::Busy`] if something is mounted there; the mount of a dead server is removed first.
 pub fn mount(device: Arc<dyn BlockDevice>, path: &Path, options: &FuseOptions) -> Result<FuseMount> {
     if options.threads == 0 {
         return Err(Error::invalid("a FUSE mount needs at least one thread"));
@@ -73,7 +73,7 @@ pub fn mount(device: Arc<dyn BlockDevice>, path: &Path, options: &FuseOptions) -
     }
 }
 
-/// Whether a device could appear as `path`; the error says why not. Nothing is there afterwards that was not before.
+/// Checks that a device could be mounted as `path`; the error says why not. Leaves no new file behind.
 pub fn check(path: &Path) -> Result<()> {
     let path = table::absolute(path)?;
     table::clear_stale(&path)?;
@@ -88,8 +88,8 @@ pub fn is_mounted(path: &Path) -> Result<bool> {
     table::is_mounted(&table::absolute(path)?)
 }
 
-/// Waits for `stop`, or until nothing is mounted at `path` any more, as somebody has unmounted it. True if that came
-/// first.
+/// Waits for `stop`, or until nothing is mounted at `path` any more, as somebody else unmounted it. True in the second
+/// case.
 pub fn wait_until_gone(path: &Path, stop: &Stop) -> Result<bool> {
     table::wait_until_gone(&table::absolute(path)?, stop)
 }
@@ -100,8 +100,8 @@ impl FuseMount {
         &self.path
     }
 
-    /// Unmounts. [`Kind::Busy`] if somebody has the file open and does not close it within a few seconds; the
-    /// mount then lives on. Does nothing if it is unmounted already.
+    /// Unmounts. [`Kind::Busy`] if the file stays open for several seconds; it stays mounted then. Does nothing if it
+    /// is unmounted already.
     pub fn unmount(&mut self) -> Result<()> {
         if self.session.is_none() {
             return Ok(());
@@ -115,7 +115,7 @@ impl FuseMount {
         unmount_once(&self.path).and_then(|()| self.finish())
     }
 
-    /// Unmounts although the file may be open: it is gone from sight at once, and what its users do then fails.
+    /// Unmounts even if the file is open: it disappears at once, and later operations by its users fail.
     pub fn abandon(mut self) -> Result<()> {
         match unmount_once(&self.path) {
             Err(e) if e.kind() == Kind::Busy => {}
@@ -124,14 +124,14 @@ impl FuseMount {
         if rustix::mount::unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::DETACH).is_ok() {
             return self.finish();
         }
-        // Others than root cannot end the connection: it ends with this process.
+        // Only root can end the connection; otherwise it ends with this process.
         fusermount(&self.path, &["-u", "-z"])?;
         self.session = None;
         self.remove_file();
         Ok(())
     }
 
-    /// Waits for the threads, after the mount has gone, and removes the file under it.
+    /// Waits for the threads after the unmount, and removes the file below.
     fn finish(&mut self) -> Result<()> {
         let ended = match self.session.take() {
             Some(session) => session.join(),
@@ -139,7 +139,8 @@ impl FuseMount {
         };
         self.remove_file();
         match ended {
-            // A thread was just taking a request, mostly the kernel's word that a file is closed, when the mount went.
+            // A thread was taking a request, usually the kernel's notice that a file was closed, at the moment of the
+            // unmount.
             Err(e) if e.raw_os_error() == Some(Errno::CONNABORTED.raw_os_error()) => Ok(()),
             other => other.map_err(|e| Error::io(format!("serve {}", self.path.display()), e)),
         }
@@ -155,14 +156,14 @@ impl FuseMount {
 impl Drop for FuseMount {
     fn drop(&mut self) {
         if self.unmount().is_err() && self.session.take().is_some() {
-            // Still in use: take it out of the name space; its threads serve until the last user closes it.
+            // Still in use: detach it from the name space; its threads serve until the last user closes the file.
             let _ = rustix::mount::unmount(&self.path, UnmountFlags::DETACH);
             self.remove_file();
         }
     }
 }
 
-/// True if the file was made.
+/// Prepares the file to mount over; true if it was created.
 fn prepare_file(path: &Path) -> Result<bool> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_file() && meta.len() == 0 => Ok(false),
@@ -200,8 +201,8 @@ fn start(device: Arc<dyn BlockDevice>, path: &Path, options: &FuseOptions) -> Re
     let session = Session::new(DiskFile::new(device, read_only), path, &config).map_err(failed)?;
     std::thread::scope(|threads| {
         let spawn = || {
-            // A page written back through the loop device to us must not make the kernel wait for us to write
-            // back pages. Threads inherit this; without the privilege we go without.
+            // The kernel must not wait for us to write back pages when a page is written back to us through the loop
+            // device. Threads inherit this setting; without the privilege for it we continue.
             let _ = rustix::process::configure_io_flusher_behavior(true);
             session.spawn()
         };
@@ -214,7 +215,7 @@ fn unmount_once(path: &Path) -> Result<()> {
     let here = || format!("unmount {}", path.display());
     match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
-        // Somebody else has unmounted it: good enough.
+        // Somebody else has unmounted it already.
         Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(Errno::BUSY) => Err(Error::new(Kind::Busy, format!("{}: the file is open", here()))),
         Err(Errno::PERM) => fusermount(path, &["-u"]),
@@ -222,7 +223,7 @@ fn unmount_once(path: &Path) -> Result<()> {
     }
 }
 
-/// What users other than root unmount with.
+/// Runs the tool that users other than root unmount with.
 fn fusermount(path: &Path, how: &[&str]) -> Result<()> {
     let out = std::process::Command::new("fusermount3").args(how).arg("--").arg(path).output();
     let out = out.map_err(|e| Error::io("run fusermount3", e))?;

@@ -1,4 +1,4 @@
-//! What is mounted where, and the remains of servers that died.
+//! The mount table, and the mounts left behind by servers that died.
 
 use crate::Stop;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use vellum_base::{Error, Kind, Result};
 
-/// `path` without symbolic links on the way to it. Its last part need not exist, and may be a dead mount, which
-/// cannot be looked at.
+/// `path` with symbolic links resolved in its parent. The last component need not exist, and may be a dead mount, which
+/// cannot be examined.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -25,12 +25,12 @@ pub(super) fn is_mounted(path: &Path) -> Result<bool> {
     Ok(table.split(|b| *b == b'\n').filter_map(mount_point).any(|at| at == path.as_os_str()))
 }
 
-/// Waits for `stop`, or until nothing is mounted at the absolute `path` any more. True if that came first.
+/// Waits for `stop`, or until nothing is mounted at the absolute `path` any more. True in the second case.
 pub(super) fn wait_until_gone(path: &Path, stop: &Stop) -> Result<bool> {
     let table =
         std::fs::File::open("/proc/self/mountinfo").map_err(|e| Error::io("watch the mount table", e))?;
     while !stop.is_stopped() {
-        // The kernel tells of changes since it was last asked; so ask, look, and only then sleep.
+        // The kernel reports changes since the file was last read or polled: so look first, and only then sleep.
         let mut fds = [PollFd::new(stop, PollFlags::IN), PollFd::new(&table, PollFlags::PRI)];
         if !is_mounted(path)? {
             return Ok(true);
@@ -43,8 +43,8 @@ pub(super) fn wait_until_gone(path: &Path, stop: &Stop) -> Result<bool> {
     Ok(false)
 }
 
-/// Takes away dead FUSE mounts at `path` ("Transport endpoint is not connected"). [`Kind::Busy`] if what is
-/// mounted there is alive.
+/// Removes dead FUSE mounts at `path` ("Transport endpoint is not connected"). [`Kind::Busy`] if the mount there is
+/// alive.
 pub(crate) fn clear_stale(path: &Path) -> Result<()> {
     while is_mounted(path)? {
         if !is_dead(path) {
@@ -57,14 +57,14 @@ pub(crate) fn clear_stale(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// True if `path` is a FUSE mount whose server has died. The kernel is told not to answer from its cache, which
-/// outlives the server.
+/// True if `path` is a FUSE mount whose server has died. The kernel must not answer from its cache, which outlives the
+/// server.
 pub(crate) fn is_dead(path: &Path) -> bool {
     let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
     rustix::fs::statx(CWD, path, how, StatxFlags::BASIC_STATS).is_err_and(|e| e == Errno::NOTCONN)
 }
 
-/// The fifth field of a line of mountinfo, where a backslash and three octal digits stand for a byte.
+/// The mount point: the fifth field of a line of mountinfo, in which a backslash and three octal digits encode a byte.
 fn mount_point(line: &[u8]) -> Option<OsString> {
     let field = line.split(|b| *b == b' ').nth(4)?;
     let mut out = Vec::with_capacity(field.len());

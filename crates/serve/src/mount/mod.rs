@@ -1,10 +1,9 @@
-//! A device as a mounted file system: FUSE file, loop device, mkfs, mount; and all of it taken down again.
+//! A device as a mounted file system: FUSE file, loop device, mkfs, mount; and the reverse.
 //!
 //! States: going up, mounted, going down, gone. Invariants:
-//! 1. Every step that succeeded is on a stack; whatever goes wrong, on drop and on [`Stop`], the stack is taken down
-//!    from the top.
-//! 2. Taking down stops at the first step that fails and can be tried again from there.
-//! 3. A file system is made only on a device without data, unless its owner insists.
+//! 1. Every completed step is on a stack. On any error, on drop and on [`Stop`], the stack is undone from the top.
+//! 2. Undoing stops at the first step that fails, and can be resumed there.
+//! 3. A file system is made only on a device without data, unless the caller insists.
 
 mod remains;
 mod tool;
@@ -38,18 +37,18 @@ pub enum Make {
     /// If no sector of the device holds data.
     #[default]
     IfBlank,
-    /// Always: what is on the device is lost.
+    /// Always: existing data on the device are lost.
     Always,
 }
 
-/// How to mount.
+/// Options for mounting.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// The file system.
     pub file_system: FileSystem,
-    /// Whether to make it.
+    /// Whether to make the file system.
     pub make: Make,
-    /// More arguments for `mkfs`.
+    /// Additional arguments for `mkfs`.
     pub make_args: Vec<String>,
     /// Options for `mount -o`, such as `data=journal,noatime`. May be empty.
     pub options: String,
@@ -75,10 +74,10 @@ impl Default for MountOptions {
     }
 }
 
-/// A mounted file system on a device of ours. Dropping it takes everything down.
+/// A file system mounted on a device through FUSE and a loop device. Dropping it undoes everything.
 pub struct DiskMount {
     target: PathBuf,
-    /// The last is the topmost.
+    /// Completed steps, the topmost last.
     steps: Vec<Step>,
 }
 
@@ -92,11 +91,11 @@ enum Step {
 const DOWN_TRIES: u32 = 10;
 const DOWN_PAUSE: Duration = Duration::from_millis(200);
 
-/// Mounts `device` at the directory `target`, which is made if it does not exist. Needs root. What a killed server
-/// left mounted there is cleared away; anything else there is [`Kind::Busy`].
+/// Mounts `device` at the directory `target`, which is created if it does not exist. Needs root. A mount left there by
+/// a killed server is removed; anything else mounted there is [`Kind::Busy`].
 ///
-/// Errors name the step, and the tool that is missing or what it said. A `stop` while going up takes everything
-/// down again and is an error of [`Kind::Busy`].
+/// Errors name the step, and the missing tool or the tool's message. On `stop`, the steps so far are undone, and the
+/// error is of [`Kind::Busy`].
 pub fn mount(
     device: Arc<dyn BlockDevice>,
     target: &Path,
@@ -118,7 +117,7 @@ pub fn mount(
     let up = mount.go_up(device, options, (read_only, make), stop);
     match up {
         Ok(()) => Ok(mount),
-        // The reason is worth more than what cleaning up has to say; dropping `mount` tries that again.
+        // The reason is more important than an error of the cleanup, which dropping `mount` tries again.
         Err(e) => {
             let _ = mount.unmount();
             Err(e.context(format!("mount at {}", target.display())))
@@ -126,13 +125,13 @@ pub fn mount(
     }
 }
 
-/// Whether `target` is a directory, or could be made one; the error says why not.
+/// Checks that `target` is a directory, or can be created as one; the error says why not.
 pub fn check_target(target: &Path) -> Result<()> {
     let failed = |e| Error::io(format!("make the directory {}", target.display()), e);
     match std::fs::create_dir(target) {
         Ok(()) => std::fs::remove_dir(target).map_err(failed),
         Err(_) if target.is_dir() => Ok(()),
-        // What a dead server has left there is cleared away by [`mount`].
+        // A mount left by a dead server is removed by [`mount`].
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && target.metadata().is_err() => Ok(()),
         Err(e) => Err(failed(e)),
     }
@@ -191,8 +190,8 @@ impl DiskMount {
         })
     }
 
-    /// Takes everything down, the file system first. Retries for a few seconds while it is in use, then
-    /// [`Kind::Busy`] or what the tool said; call again to go on. Does nothing when all is down.
+    /// Undoes all steps, the file system first. Retries for a few seconds while it is in use, then fails with
+    /// [`Kind::Busy`] or the tool's message; it can be called again to continue. Does nothing when all is undone.
     pub fn unmount(&mut self) -> Result<()> {
         while let Some(step) = self.steps.last_mut() {
             down(step)?;
@@ -201,22 +200,21 @@ impl DiskMount {
         Ok(())
     }
 
-    /// Takes everything down although it may be in use. What was written is synced first. The directory is free at
-    /// once; what is done with files that are still open then fails, and the kernel lets go of the loop device when the
-    /// last of them is closed.
+    /// Undoes all steps even if it is in use, after a sync. The directory is free at once; later operations on files
+    /// still open fail, and the kernel releases the loop device when the last of them is closed.
     pub fn abandon(mut self) -> Result<()> {
-        // What cannot be synced now would not be so later.
+        // What cannot be synced now could not be synced later either.
         let _ = std::fs::File::open(&self.target).map(rustix::fs::syncfs);
         self.let_go()
     }
 
-    /// Takes it out of sight. The kernel lets go of each layer when the last user does.
+    /// Detaches all layers. The kernel releases each of them with its last user.
     fn let_go(&mut self) -> Result<()> {
         let mut gone = Ok(());
         for step in self.steps.drain(..).rev() {
             gone = gone.and(match step {
                 Step::FileSystem(target) => run("umount", &["--lazy".as_ref(), target.as_os_str()]).map(drop),
-                // In use it is detached when it no longer is.
+                // A loop device in use is detached when it no longer is.
                 Step::Loop { device, file } => detach(&device, &file).or(Ok(())),
                 Step::MadeDirectory(path) => std::fs::remove_dir(path).or(Ok(())),
                 Step::File(mount) => mount.abandon(),
@@ -263,7 +261,7 @@ impl DiskMount {
             Err(_) if self.target.is_dir() => {}
             Err(e) => return Err(Error::io(format!("make the directory {}", self.target.display()), e)),
         }
-        // The mount table knows no symbolic links.
+        // The mount table has no symbolic links.
         let real = self.target.canonicalize();
         self.target = real.map_err(|e| Error::io(format!("open {}", self.target.display()), e))?;
         Ok(())
@@ -302,10 +300,10 @@ pub fn is_blank(device: &dyn BlockDevice) -> Result<bool> {
     Ok(true)
 }
 
-/// Where files are made that a mount stands on.
+/// Directory of the files that are created to mount over.
 const RUN: &str = "/run";
 
-/// [`remains::clear_files`] knows the name.
+/// [`remains::clear_files`] relies on the form of this name.
 fn fresh_file() -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -327,7 +325,7 @@ fn attach(file: &Path, read_only: bool) -> Result<PathBuf> {
     Ok(device)
 }
 
-/// Lets `mkfs` trim the device first if that costs little, and there is something to trim.
+/// Makes a file system. `mkfs` may trim the device first if that is cheap and there is something to trim.
 fn make_file_system(device: &Path, trims: bool, options: &MountOptions) -> Result<()> {
     let (fs, overwrites) = (options.file_system, options.make == Make::Always);
     let own = fs.make_args(overwrites, trims && overwrites);
@@ -369,8 +367,7 @@ fn down(step: &mut Step) -> Result<()> {
     }
 }
 
-/// Detaches the loop device if it still stands on `file`, and makes sure of it: `losetup` is content to detach
-/// later.
+/// Detaches the loop device if it is still attached to `file`, and verifies that: `losetup` may defer it silently.
 fn detach(device: &Path, file: &Path) -> Result<()> {
     let attached = || {
         let name = device.file_name().unwrap_or_default();

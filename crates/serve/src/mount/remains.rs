@@ -1,8 +1,8 @@
-//! What a server that was killed leaves behind: a file system on a loop device on a dead FUSE file.
+//! Mounts left behind by a killed server: a file system on a loop device on a dead FUSE file.
 //!
-//! Only that is taken away: a file system whose loop device stands on a file that answers "transport endpoint is
-//! not connected". Everything else that is mounted is somebody's. And the empty files that such mounts stood on, of
-//! processes that are not there any more.
+//! Only these are removed: file systems whose loop device is attached to a file that answers "transport endpoint is not
+//! connected". Every other mount belongs to somebody else. Empty files that such mounts were made over are removed as
+//! well, if their processes do not exist any more.
 
 use super::tool::run;
 use super::{detach, retry};
@@ -14,9 +14,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use vellum_base::{Error, Kind, Result};
 
-/// Takes the remains at `target` away. [`Kind::Busy`] if what is mounted there is alive.
+/// Removes the remains at `target`. [`Kind::Busy`] if the mount there is alive.
 pub(super) fn clear(target: &Path) -> Result<()> {
-    // What cannot be looked up is not mounted; mounting there will say what is wrong with it.
+    // What cannot be looked up is not mounted; mounting there will report what is wrong with it.
     while fuse::is_mounted(target).unwrap_or(false) {
         let Some((device, file)) = loop_below(target).filter(|(_, file)| fuse::is_dead(file)) else {
             return Err(Error::new(
@@ -26,7 +26,7 @@ pub(super) fn clear(target: &Path) -> Result<()> {
         };
         run("umount", &["--lazy".as_ref(), "--".as_ref(), target.as_os_str()])
             .map_err(|e| e.context("clear what a killed server left"))?;
-        // If somebody still has a file open there, the kernel detaches when he closes it.
+        // If a file there is still open, the kernel detaches the loop device when it is closed.
         let _ = retry(|| detach(&device, &file));
         fuse::clear_stale(&file)?;
         if file.parent() == Some(Path::new(super::RUN)) {
@@ -36,8 +36,8 @@ pub(super) fn clear(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the files in `dir` that mounts of ours stood on whose processes have gone. One that is still mounted, dead
-/// or alive, is no empty file.
+/// Removes files in `dir` that our mounts were made over and whose processes do not exist any more. One that is still
+/// mounted, dead or alive, is not an empty file.
 pub(super) fn clear_files(dir: &Path) {
     let ours = rustix::process::geteuid().as_raw();
     let has_gone = |id: u32| !Path::new(&format!("/proc/{id}")).exists();
@@ -50,13 +50,13 @@ pub(super) fn clear_files(dir: &Path) {
     }
 }
 
-/// Whose file this is by its name, `vellum-PROCESS-NUMBER.disk`.
+/// The process that created a file, from its name, `vellum-PROCESS-NUMBER.disk`.
 fn process_of(name: &OsStr) -> Option<u32> {
     let (id, number) = name.to_str()?.strip_prefix("vellum-")?.strip_suffix(".disk")?.split_once('-')?;
     number.parse::<u64>().ok().and(id.parse().ok())
 }
 
-/// The loop device that carries what is mounted at `target`, and the file it stands on.
+/// The loop device below the mount at `target`, and the file that it is attached to.
 fn loop_below(target: &Path) -> Option<(PathBuf, PathBuf)> {
     let device = std::fs::metadata(target).ok()?.dev();
     let block = format!("/sys/dev/block/{}:{}", major(device), minor(device));

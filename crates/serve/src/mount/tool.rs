@@ -1,4 +1,4 @@
-//! Runs the host's own tools and turns their failures into errors that say what to do.
+//! Runs tools of the host, and turns their failures into errors with a remedy.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,14 +6,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use vellum_base::{Error, Kind, Result};
 
-/// Runs `tool` and returns what it printed. [`Kind::Unsupported`] if it is not installed, [`Kind::Busy`] if it
-/// says that something is in use.
+/// Runs `tool` and returns its output. [`Kind::Unsupported`] if it is not installed, [`Kind::Busy`] if it reports that
+/// something is in use.
 pub(super) fn run(tool: &str, args: &[&OsStr]) -> Result<String> {
     let out = Command::new(tool)
         .args(args)
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
-        // An interrupt from the terminal is for us; a tool in mid-step finishes.
+        // An interrupt from the terminal is meant for us; the tool completes its step.
         .process_group(0)
         .output()
         .map_err(|e| missing_or(tool, e))?;

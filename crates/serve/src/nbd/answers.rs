@@ -1,4 +1,4 @@
-//! Answers to requests: what a device says, as replies in an output of one's own.
+//! Answers to requests: carries them out on the device, and encodes replies into an output buffer.
 
 use super::buffers::{OUTPUT_FULL, Output, Wire};
 use super::handshake::ALLOCATION_ID;
@@ -12,14 +12,14 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Allocation, Error};
 
-/// Reads this long are worth asking the device for holes.
+/// Reads of at least this length ask the device for holes first.
 const HOLE_LOOKUP_BYTES: u64 = 64 << 10;
 const EXTENTS_MAX: usize = 4096;
 
 const STATE_HOLE: u32 = 1;
 const STATE_ZERO: u32 = 2;
 
-/// What answers need that all of a connection have in common.
+/// What all answers of a connection share.
 #[derive(Clone, Copy)]
 pub(super) struct Session<'a> {
     pub(super) device: &'a ByteDevice,
@@ -28,13 +28,14 @@ pub(super) struct Session<'a> {
     pub(super) agreed: Agreed,
 }
 
-/// See the module. What is sent at once are whole chunks, so that others may send between them.
+/// Carries out requests and encodes replies. Only whole chunks are sent at once, so that replies of others may go
+/// between them.
 pub(super) struct Answers<'a> {
     pub(super) session: Session<'a>,
     output: Output,
 }
 
-/// Why a request could not be done.
+/// Why a request failed.
 pub(super) struct Refusal {
     errno: Errno,
     message: String,
@@ -46,17 +47,17 @@ impl<'a> Answers<'a> {
         Answers { session, output: Output::new() }
     }
 
-    /// Sends what there is.
+    /// Sends what has been encoded so far.
     pub(super) fn send(&mut self) -> io::Result<()> {
         self.output.send(self.session.wire)
     }
 
-    /// Whether enough has gathered to be sent.
+    /// True if the output should be sent.
     pub(super) fn is_full(&self) -> bool {
         self.output.is_full()
     }
 
-    /// Does what is asked for, and says what came of it.
+    /// Carries out a request and encodes the reply.
     pub(super) fn answer(&mut self, request: &Request, command: Command, payload: &[u8]) -> io::Result<()> {
         match command {
             Command::Read { whole } => self.read(request, whole),
@@ -87,7 +88,7 @@ impl<'a> Answers<'a> {
                 return Err(Refusal::plain(Errno::Unsupported, why));
             }
             Command::WriteZeroes { fua, .. } => self.session.device.write_zeroes(offset, length, fua)?,
-            // Everything is as near at hand as it gets.
+            // Nothing to do: there is no cache to fetch the range into.
             Command::Cache => {}
             Command::Read { .. } | Command::BlockStatus { .. } | Command::Disconnect => {
                 unreachable!("these have answers of their own")
@@ -164,7 +165,7 @@ impl<'a> Answers<'a> {
         done.or_else(|e| self.refuse(request, e.into()))
     }
 
-    /// Appends a header and data from the device; on failure of the device, nothing.
+    /// Appends a header and data from the device; nothing if the device fails.
     fn put_data(&mut self, header: &[u8], offset: u64, length: usize) -> io::Result<Result<(), Error>> {
         let room = self.output.room(self.session.wire, header.len() + length)?;
         let (front, data) = room.split_at_mut(header.len());
@@ -176,7 +177,7 @@ impl<'a> Answers<'a> {
         Ok(Ok(()))
     }
 
-    /// A long read that must be in one piece: a success header may only go out when all of it could be read.
+    /// A long read in one piece: the success header may only be sent once all data could be read.
     fn read_long(&mut self, request: &Request) -> io::Result<()> {
         let mut data = vec![0; request.length as usize];
         if let Err(e) = self.session.device.read(request.offset, &mut data) {
@@ -238,6 +239,6 @@ impl From<Error> for Refusal {
     }
 }
 
-// What `Output::room` is asked for at most, and can give at most.
+// The largest request to `Output::room` fits.
 const _: () = assert!(OUTPUT_FULL + DATA_CHUNK_BYTES <= OUTPUT_FULL + 4096);
 const _: () = assert!(SIMPLE_REPLY_BYTES <= DATA_CHUNK_BYTES && EXTENTS_MAX * 8 < OUTPUT_FULL);

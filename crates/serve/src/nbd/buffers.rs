@@ -1,7 +1,7 @@
-//! What a connection has read and not yet understood, and what it has said and not yet sent.
+//! Buffers of a connection: bytes received and not yet parsed, and replies not yet sent.
 //!
-//! Few large system calls are what makes the server fast: one read takes many requests, one write sends many
-//! replies. Invariant: neither buffer ever grows.
+//! Performance depends on few large system calls: one read takes many requests, one write sends many replies.
+//! Invariant: neither buffer ever grows.
 
 use crate::endpoint::Stream;
 use rustix::io::Errno;
@@ -10,27 +10,27 @@ use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
 use vellum_base::sync::Mutex;
 
-/// Bytes read at once, and the longest request handled in one piece.
+/// Size of the input buffer. Requests of up to half of it are handled in one piece.
 pub(super) const INPUT_BYTES: usize = 512 << 10;
-/// Replies are sent when this much has gathered, even if more requests wait.
+/// Replies are sent at this size, even if more requests are pending.
 pub(super) const OUTPUT_FULL: usize = 256 << 10;
 const OUTPUT_BYTES: usize = 2 * OUTPUT_FULL + 4096;
 
-/// Bytes from the client.
+/// Bytes received from the client.
 pub(super) struct Input {
     buf: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
-/// What came of waiting for bytes.
+/// Outcome of waiting for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
-    /// At least one.
+    /// At least one byte arrived.
     Bytes,
-    /// The client has gone, or we were told to stop.
+    /// The client has disconnected, or the server is stopping.
     End,
-    /// Nothing came for as long as the socket's limit allows.
+    /// Nothing arrived within the socket's time limit.
     TimedOut,
 }
 
@@ -39,12 +39,12 @@ impl Input {
         Input { buf: vec![0; INPUT_BYTES].into(), start: 0, end: 0 }
     }
 
-    /// What is there.
+    /// The bytes not yet consumed.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buf[self.start..self.end]
     }
 
-    /// Takes `count` bytes that are there off the front.
+    /// Removes `count` available bytes from the front.
     pub(super) fn consume(&mut self, count: usize) {
         self.start += count;
         debug_assert!(self.start <= self.end);
@@ -53,7 +53,7 @@ impl Input {
         }
     }
 
-    /// Waits for bytes and reads once, with room for `wanted` bytes (at most [`INPUT_BYTES`]) in all.
+    /// Waits for bytes and reads once; there is room for `wanted` unconsumed bytes (at most [`INPUT_BYTES`]) in total.
     pub(super) fn fill(&mut self, stream: &Stream, wanted: usize) -> io::Result<Fill> {
         if self.start + wanted.max(4096) > self.buf.len() {
             self.buf.copy_within(self.start..self.end, 0);
@@ -74,9 +74,9 @@ impl Input {
     }
 }
 
-/// Bytes for the client.
+/// Bytes to be sent to the client.
 pub(super) struct Output {
-    // Always full length, so that data can be read into it without clearing it first.
+    // Always of full length, so that data can be read into it without clearing it first.
     buf: Box<[u8]>,
     used: usize,
 }
@@ -139,7 +139,7 @@ impl Output {
     }
 }
 
-/// A client's stream, to whoever has something to say: one after the other.
+/// The sending side of a client's stream, shared by several tasks that take turns.
 pub(super) struct Wire<'a> {
     stream: &'a Stream,
     turn: Mutex<()>,
@@ -150,7 +150,7 @@ impl<'a> Wire<'a> {
         Wire { stream, turn: Mutex::new(()) }
     }
 
-    /// Nothing more is heard or said.
+    /// Shuts the connection down in both directions.
     pub(super) fn hang_up(&self) {
         let _ = self.stream.shutdown(Shutdown::Both); // it may have gone by itself
     }

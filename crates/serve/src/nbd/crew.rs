@@ -1,8 +1,8 @@
-//! Those who answer several requests of one connection at once.
+//! Worker threads that answer requests of one connection concurrently.
 //!
-//! 1. At most `most` requests are with them; who brings one more waits.
-//! 2. What they were given is answered before they end. A connection that does not take a reply is hung up on.
-//! 3. There are as many of them as were ever needed at once.
+//! 1. The crew has at most `most` requests; further ones wait to be taken.
+//! 2. All requests taken are answered before the workers end. If a reply cannot be sent, the connection is shut down.
+//! 3. Workers are started on demand: as many as have been needed at the same time.
 
 use super::answers::{Answers, Session};
 use super::wire::transmission::{Command, Request};
@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use std::thread::{Builder, Scope};
 use vellum_base::sync::{Condvar, Mutex};
 
-/// Where they are started.
+/// The scope in which workers are started.
 pub(super) type Threads<'t, 's, 'e> = &'t Scope<'s, 'e>;
 
-/// A request, checked, with its payload.
+/// A valid request with its payload.
 pub(super) struct Flight {
     pub(super) request: Request,
     pub(super) command: Command,
@@ -32,7 +32,7 @@ pub(super) struct Crew<'a> {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Flight>,
-    /// Requests that are being answered.
+    /// Number of requests being answered.
     busy: usize,
     workers: usize,
     is_over: bool,
@@ -43,7 +43,7 @@ impl<'a> Crew<'a> {
         Crew { session, most, state: Mutex::default(), arrived: Condvar::new(), left: Condvar::new() }
     }
 
-    /// Takes a request over.
+    /// Hands a request to the workers.
     pub(super) fn take<'s>(&'s self, threads: Threads<'s, 's, '_>, flight: Flight) {
         let mut state = self.state.lock();
         while state.waiting.len() + state.busy >= self.most {
@@ -54,7 +54,7 @@ impl<'a> Crew<'a> {
             let worker = Builder::new().name("nbd-worker".into()).spawn_scoped(threads, || self.work());
             match worker {
                 Ok(_) => state.workers += 1,
-                // There are no threads left: whoever brought it does it.
+                // No thread could be started, and there is none: the caller does the work.
                 Err(_) if state.workers == 0 => {
                     state.is_over = true;
                     drop(state);
@@ -69,7 +69,7 @@ impl<'a> Crew<'a> {
         self.arrived.notify_all();
     }
 
-    /// When this is dropped what is waiting is answered; then they end.
+    /// Returns a guard: when it is dropped, queued requests are answered, and then the workers end.
     pub(super) fn ends(&self) -> End<'_, 'a> {
         End(self)
     }
@@ -110,7 +110,7 @@ impl Drop for End<'_, '_> {
     }
 }
 
-/// One request less, however it ended. Who panicked has not answered it, and is gone.
+/// Counts one request less, however it ended. If the worker panicked, it did not answer, and is gone.
 struct Leave<'c, 'a>(&'c Crew<'a>);
 
 impl Drop for Leave<'_, '_> {

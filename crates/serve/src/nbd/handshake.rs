@@ -1,7 +1,7 @@
-//! The first phase of a connection: agree on an export and on how to speak.
+//! The first phase of a connection: negotiation of the export and of protocol features.
 //!
-//! States: greeting, options, then transmission or the end. Bounds on a client that wastes our time:
-//! [`OPTIONS_MAX`] options of [`OPTION_BYTES_MAX`] bytes within the time limit, after which it is hung up on.
+//! States: greeting, options, then transmission or the end. A client can waste only bounded resources: [`OPTIONS_MAX`]
+//! options of [`OPTION_BYTES_MAX`] bytes within the time limit, after which it is disconnected.
 
 use super::buffers::{Fill, Input};
 use super::server::Export;
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 const OPTIONS_MAX: usize = 256;
 const OPTION_BYTES_MAX: usize = 64 << 10;
-/// The id of `base:allocation` on every connection.
+/// The id of `base:allocation` in all connections.
 pub(super) const ALLOCATION_ID: u32 = 1;
 const PREFERRED_BYTES: u32 = 4096;
 
-/// Runs the handshake. `None` if the client left, or was hung up on.
+/// Runs the handshake. `None` if the client disconnected, or was disconnected.
 pub(super) fn run(
     export: &Export,
     stream: &Stream,
@@ -42,13 +42,13 @@ struct Handshake<'a> {
     export: &'a Export,
     peer: Peer<'a>,
     agreed: Agreed,
-    /// The client wants 124 zeros after the answer to `EXPORT_NAME`.
+    /// Send 124 zeros after the answer to `EXPORT_NAME`.
     zeroes: bool,
     fixed: bool,
     out: Vec<u8>,
 }
 
-/// What an option leads to.
+/// What follows an option.
 enum Next {
     Option,
     Transmission,
@@ -85,7 +85,7 @@ impl Handshake<'_> {
         Ok(())
     }
 
-    /// Reads an option and prepares the answer.
+    /// Reads an option and encodes the answer.
     fn option(&mut self) -> io::Result<Option<Next>> {
         let Some(header) = self.peer.take(OPTION_HEADER_BYTES)? else { return Ok(None) };
         let header = header.as_slice().try_into().expect("a header's bytes were taken");
@@ -192,7 +192,7 @@ impl Handshake<'_> {
         let always = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN | SEND_CACHE;
         let change = match self.agreed.read_only {
             true => READ_ONLY,
-            // What trims by writing zeros is better not asked to: a client may forget a whole disk by the way.
+            // Trim is not offered if the device trims by writing zeros: a client may trim the whole disk in passing.
             false if self.export.device.trims() => SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO,
             false => SEND_WRITE_ZEROES,
         };
@@ -200,7 +200,7 @@ impl Handshake<'_> {
     }
 }
 
-/// The client, and how long it may still take.
+/// The client, and the time limit for its handshake.
 struct Peer<'a> {
     stream: &'a Stream,
     input: &'a mut Input,
@@ -209,7 +209,7 @@ struct Peer<'a> {
 }
 
 impl Peer<'_> {
-    /// The next `count` bytes, at most [`OPTION_BYTES_MAX`]; `None` if they do not come in time.
+    /// The next `count` bytes, at most [`OPTION_BYTES_MAX`]; `None` if they do not arrive in time.
     fn take(&mut self, count: usize) -> io::Result<Option<Vec<u8>>> {
         while self.input.bytes().len() < count {
             if !self.fill(count)? {

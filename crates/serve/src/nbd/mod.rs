@@ -1,7 +1,7 @@
-//! A Network Block Device server: [`Server`] over a Unix socket (or TCP), [`wire`] the format alone.
+//! A Network Block Device server: [`Server`] over a Unix socket (or TCP), and its format in [`wire`].
 //!
-//! Speaks fixed newstyle with structured replies, `base:allocation`, and every command clients use today. Does not
-//! speak TLS: over a network, put it behind a tunnel.
+//! Supports fixed newstyle with structured replies, `base:allocation`, and all commands that clients use today. There
+//! is no TLS: over a network, use a tunnel.
 
 mod answers;
 mod buffers;

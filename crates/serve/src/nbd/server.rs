@@ -1,9 +1,9 @@
-//! Listens, gives each client a thread, and goes home in good order.
+//! The NBD server: listens, gives each client a thread, and shuts down cleanly.
 //!
 //! States: bound, running, stopping. Invariants:
-//! 1. At most `connections_max` clients at a time; one more is hung up on.
-//! 2. Once stopped, no client is accepted, requests that have arrived are finished, and the device is flushed
-//!    before [`Server::run`] returns.
+//! 1. At most `connections_max` clients at a time; further ones are disconnected.
+//! 2. Once stopped, no client is accepted, requests that have arrived are completed, and the device is flushed before
+//!    [`Server::run`] returns.
 
 use super::answers::Session;
 use super::buffers::{Input, Wire};
@@ -23,26 +23,26 @@ use std::time::Duration;
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Error, Result};
 
-/// How to serve.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Name of the export. The empty name always works too.
+    /// Name of the export. The empty name is accepted as well.
     pub name: String,
-    /// A line for people who look at the export.
+    /// Description of the export, a line of text.
     pub description: String,
     /// Refuse writes even if the device would take them.
     pub read_only: bool,
-    /// Clients served at a time.
+    /// Most clients served at a time.
     pub connections_max: usize,
-    /// Requests of one client that are done at once, each on a thread. One is the fastest for a device that answers out
-    /// of memory; one that waits for disks is faster with more. Each that was ever needed takes about half a MiB while
-    /// the client is connected.
+    /// Requests of one client that are carried out concurrently, each on a thread. One is the fastest for a device that
+    /// answers from memory; more are faster for one that waits for disks. Each thread that was ever needed takes about
+    /// half a MiB while the client is connected.
     pub at_once: usize,
-    /// Time for the whole handshake.
+    /// Time limit for the whole handshake.
     pub handshake_limit: Duration,
-    /// Time a client may stall in the middle of a request, or without taking its replies.
+    /// How long a client may stall in the middle of a request, or without taking its replies.
     pub stall_limit: Duration,
-    /// Time clients have to take their last replies once the server stops.
+    /// How long clients may take to receive their last replies once the server stops.
     pub stop_limit: Duration,
 }
 
@@ -61,16 +61,16 @@ impl Default for ServerOptions {
     }
 }
 
-/// What a server has done so far.
+/// Statistics of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
-    /// Clients that are connected.
+    /// Clients connected now.
     pub connections: u64,
-    /// Clients that ever connected.
+    /// Clients connected since the start.
     pub connections_total: u64,
     /// Requests answered.
     pub requests: u64,
-    /// Of these, with an error.
+    /// Of these, the ones with an error.
     pub errors: u64,
     /// Bytes read by clients.
     pub read_bytes: u64,
@@ -87,7 +87,7 @@ pub struct Server {
     clients: Mutex<BTreeMap<u64, Stream>>,
 }
 
-/// What is served.
+/// The export.
 pub(super) struct Export {
     pub(super) device: ByteDevice,
     pub(super) name: String,
@@ -114,8 +114,7 @@ impl Export {
 }
 
 impl Server {
-    /// Listens at `endpoint` and will serve `device`. Clients may connect at once; they are answered in
-    /// [`Server::run`].
+    /// Listens at `endpoint`, to serve `device`. Clients may connect at once; they are answered by [`Server::run`].
     pub fn bind(endpoint: &Endpoint, options: ServerOptions, device: Arc<dyn BlockDevice>) -> Result<Server> {
         let bad = |s: &str| s.len() > STRING_BYTES_MAX || s.contains('\0');
         if bad(&options.name) || bad(&options.description) {
@@ -137,12 +136,12 @@ impl Server {
         Ok(Server { listener, export, options, counters, clients })
     }
 
-    /// Where clients find it.
+    /// Where the server listens.
     pub fn endpoint(&self) -> &Endpoint {
         self.listener.endpoint()
     }
 
-    /// What it has done so far.
+    /// Statistics since the start.
     pub fn stats(&self) -> ServerStats {
         let c = &self.counters;
         ServerStats {
@@ -155,7 +154,7 @@ impl Server {
         }
     }
 
-    /// Serves until `stop`. The device is flushed at the end; its failure is returned.
+    /// Serves until `stop`. Then flushes the device, and returns the error if that fails.
     pub fn run(&self, stop: &Stop) -> Result<()> {
         std::thread::scope(|threads| {
             let accepted = self.accept(stop, threads);
@@ -175,14 +174,14 @@ impl Server {
             match self.listener.accept() {
                 Ok(stream) => self.start(stream, stop, threads),
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                // No descriptors left, or a client that gave up early: others may still come.
+                // Out of descriptors, or the client disconnected early: others may still come.
                 Err(_) => drop(stop.wait(Some(Duration::from_millis(50)))),
             }
         }
         Ok(())
     }
 
-    /// Gives a client its thread, or hangs up if there are too many.
+    /// Gives a client its thread; disconnects it if there are too many.
     fn start<'s, 'e>(&'s self, stream: Stream, stop: &'s Stop, threads: &'s std::thread::Scope<'s, 'e>) {
         let id = self.counters.connections.fetch_add(1, Relaxed);
         {
@@ -196,10 +195,10 @@ impl Server {
         let leave = Leave { clients: &self.clients, id };
         let serve = move || {
             let _leave = leave;
-            // A connection that breaks is the client's business, and the counters'.
+            // A broken connection only concerns the client and the counters.
             let _ = self.serve(&stream, stop);
         };
-        // Without a thread the closure is dropped, and with it the connection.
+        // If no thread can be started, the closure is dropped, and with it the connection.
         let _ = std::thread::Builder::new().name(format!("nbd-{id}")).spawn_scoped(threads, serve);
     }
 
@@ -215,7 +214,8 @@ impl Server {
         Transmission::new(session, (stream, stop), input).run(options.at_once)
     }
 
-    /// Lets every client finish what has arrived, then, after a while, lets go of those who do not take it.
+    /// Lets every client receive replies for requests that have arrived; after a time limit, disconnects those that do
+    /// not take them.
     fn hang_up(&self, stop: &Stop) {
         stop.stop(); // also when accepting failed: the connections must end
         let all = |how| {
@@ -234,7 +234,7 @@ impl Server {
     }
 }
 
-/// Takes a client off the list when its thread ends, however it ends.
+/// Removes a client from the list when its thread ends, however it ends.
 struct Leave<'a> {
     clients: &'a Mutex<BTreeMap<u64, Stream>>,
     id: u64,

@@ -1,14 +1,13 @@
 //! The second phase of a connection: requests in, replies out.
 //!
-//! One loop a connection: take every complete request out of the input, gather the replies, and send them when
+//! One loop per connection: it takes every complete request out of the input, gathers the replies, and sends them when
 //! no complete request is left. Invariants:
-//! 1. A wrong request gets an error reply and costs the client nothing else; its payload is passed over.
+//! 1. An invalid request gets an error reply without further harm to the client; its payload is skipped.
 //! 2. Memory: the two buffers, plus at most one read of `PAYLOAD_BYTES_MAX` for a client that wants it in one piece;
-//!    a crew has an output each, and holds the payloads of requests in flight.
-//! 3. Long writes go to the device as they arrive, cut at sector boundaries; to a crew whole, up to
-//!    [`FLIGHT_BYTES_MAX`]: what it serves has many requests under way, and gains more from long ones.
-//! 4. With a crew replies come in any order. A flush covers what was answered before it was asked for, and may cover
-//!    more.
+//!    with a crew, an output buffer per worker and the payloads of requests in flight.
+//! 3. Without a crew, long writes go to the device as they arrive, split at sector boundaries. A crew gets them whole,
+//!    up to [`FLIGHT_BYTES_MAX`]: its device has many requests in flight, and gains more from long ones.
+//! 4. With a crew, replies come in any order. A flush covers at least the requests answered before it was received.
 
 use super::answers::{Answers, Refusal, Session};
 use super::buffers::{Fill, INPUT_BYTES, Input, OUTPUT_FULL};
@@ -20,11 +19,11 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::SECTOR_BYTES;
 
-/// A write with a longer payload than this is not even passed over: the client is hung up on.
+/// A write with a longer payload than this is not skipped: the client is disconnected.
 const SKIPPED_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX as usize;
 /// Most bytes of a write that is given to a crew.
 const FLIGHT_BYTES_MAX: usize = 2 << 20;
-/// Once told to stop, a connection reads at most this often before it turns requests away.
+/// Once stopping, a connection reads at most this often before it rejects requests.
 const FILLS_AFTER_STOP: usize = 16;
 
 pub(super) struct Transmission<'a> {
@@ -35,7 +34,7 @@ pub(super) struct Transmission<'a> {
     turned_away: bool,
 }
 
-/// Those who answer beside the loop, if anybody does.
+/// The crew that answers concurrently, if there is one.
 type Beside<'t, 's, 'e, 'a> = Option<(&'s Crew<'a>, Threads<'t, 's, 'e>)>;
 
 impl<'a> Transmission<'a> {
@@ -47,15 +46,15 @@ impl<'a> Transmission<'a> {
         Transmission { stream, stop, input, answers: Answers::new(session), turned_away: false }
     }
 
-    /// Serves until the client leaves, breaks the protocol, stalls in the middle of a request, or we stop; so many
-    /// requests at once.
+    /// Serves until the client disconnects, breaks the protocol, stalls in the middle of a request, or the server
+    /// stops. Carries out up to `at_once` requests concurrently.
     pub(super) fn run(mut self, at_once: usize) -> io::Result<()> {
         if at_once < 2 {
             return self.serve(None);
         }
         let crew = Crew::new(self.answers.session, at_once);
         std::thread::scope(|threads| {
-            // However the loop ends: they would wait for ever.
+            // Ends the workers however the loop ends; otherwise they would wait for ever.
             let _end = crew.ends();
             self.serve(Some((&crew, threads)))
         })
@@ -75,14 +74,15 @@ impl<'a> Transmission<'a> {
             }
             match self.input.fill(self.stream, wanted)? {
                 Fill::Bytes => {}
-                // Between requests a client may be silent for as long as it likes.
+                // Between requests a client may be idle for any time.
                 Fill::TimedOut if self.input.bytes().is_empty() => {}
                 Fill::TimedOut | Fill::End => return Ok(()),
             }
         }
     }
 
-    /// Does every complete request there is. Says how many bytes the next one needs; `None` ends the connection.
+    /// Handles every complete request in the input. Returns how many bytes the next one needs; `None` ends the
+    /// connection.
     fn batch<'s>(&mut self, crew: Beside<'s, 's, '_, 'a>) -> io::Result<Option<usize>> {
         loop {
             let Ok(request) = Request::parse(self.input.bytes()) else { return Ok(None) };
@@ -119,7 +119,7 @@ impl<'a> Transmission<'a> {
         }
     }
 
-    /// Does the request at the front of the input, payload and all, or hands it to the crew.
+    /// Carries out the request at the front of the input, with its payload, or hands it to the crew.
     fn request<'s>(&mut self, request: &Request, crew: Beside<'s, 's, '_, 'a>) -> io::Result<()> {
         let payload = &self.input.bytes()[REQUEST_BYTES..][..request.payload_bytes()];
         match (self.check(request), crew) {
@@ -148,7 +148,8 @@ impl<'a> Transmission<'a> {
         })
     }
 
-    /// Takes a payload that does not fit the input, and hands it to the crew. False if the client left half-way.
+    /// Receives a payload that does not fit into the input, and hands it to the crew. False if the client disconnected
+    /// before its end.
     fn long_flight<'s>(
         &mut self,
         request: &Request,
@@ -173,8 +174,8 @@ impl<'a> Transmission<'a> {
         }
     }
 
-    /// Takes a payload that does not fit the input and writes it as it comes, or passes over it if the request is
-    /// wrong. False if the client left half-way.
+    /// Receives a payload that does not fit into the input, and writes it as it arrives; skips it if the request is
+    /// invalid. False if the client disconnected before its end.
     fn long_write(&mut self, request: &Request, checked: Result<Command, Refusal>) -> io::Result<bool> {
         let fua = matches!(checked, Ok(Command::Write { fua: true }));
         let mut outcome = checked.map(drop);
@@ -185,7 +186,7 @@ impl<'a> Transmission<'a> {
             if outcome.is_ok() && here < left {
                 here = here.saturating_sub(((offset + here as u64) % SECTOR_BYTES as u64) as usize);
             }
-            // Wait for a good piece: small ones would cost the device more than they save.
+            // Wait for a piece of reasonable size: small ones would cost the device more than they save.
             if here == 0 || (here < left && here < INPUT_BYTES / 4) {
                 match self.input.fill(self.stream, INPUT_BYTES.min(left))? {
                     Fill::Bytes => continue,
@@ -210,7 +211,7 @@ impl<'a> Transmission<'a> {
     }
 }
 
-/// Whether it is answered in pieces that an output has room for, and takes a while.
+/// True for requests that may take a while, and whose replies fit into an output buffer.
 fn may_fly(command: Command, request: &Request) -> bool {
     match command {
         Command::Read { .. } => request.length as usize <= OUTPUT_FULL,

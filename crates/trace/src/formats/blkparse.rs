@@ -1,23 +1,23 @@
-//! blkparse's default text: `maj,min cpu seq time_s pid ACTION RWBS sector + sectors [process]`.
+//! blkparse's default text format: `maj,min cpu seq time_s pid ACTION RWBS sector + sectors [process]`.
 //!
-//! A request passes many actions; one of them is the workload ([`Action`]): counting all would count every
-//! request several times. Lines of other actions, remaps (`A … <- (maj,min) sector`), messages and the summary
-//! at the end are skipped. In RWBS a leading F is a flush before the request, an F behind the operation is FUA.
+//! A request passes through many actions, of which one is used ([`Action`]); using all would count every request
+//! several times. Lines of other actions, remaps (`A … <- (maj,min) sector`), messages and the summary at the end are
+//! skipped. In RWBS an F before the operation is a flush before the request, an F after it is FUA.
 
 use crate::formats::intake::Row;
 use crate::formats::lines::{Names, Rows, decimal, sectors_512};
 use crate::request::{Request, RequestKind};
 use vellum_base::Nanos;
 
-/// Which step of a request counts.
+/// The action whose rows become requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Action {
-    /// Q: as the host asked. Before merging.
+    /// Q: as requested by the host, before merging.
     #[default]
     Queued,
-    /// D: as the device was asked.
+    /// D: as issued to the device.
     Issued,
-    /// C: when the device had done it.
+    /// C: when completed by the device.
     Completed,
 }
 
@@ -39,7 +39,7 @@ pub struct Blkparse {
 }
 
 impl Blkparse {
-    /// Takes rows of this action.
+    /// Uses rows of this action.
     pub fn new(action: Action) -> Blkparse {
         Blkparse { action, names: Names::default() }
     }
@@ -88,7 +88,7 @@ impl Rows for Blkparse {
     }
 }
 
-/// True for `8,16`.
+/// True for a device number such as `8,16`.
 pub fn is_device(word: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     word.split_once(',').is_some_and(|(major, minor)| number(major) && number(minor))

@@ -1,7 +1,7 @@
 //! DiskSim ascii: `time_ms device block blocks flags`, blocks of 512 bytes, flags in hexadecimal, **bit 0 = read**.
 //!
-//! The digits look like MQSim's; the unit of time is a million times larger and the polarity of the flag is the
-//! same only by accident (bit 0, not the value).
+//! The rows look like MQSim's, but the unit of time is a million times larger, and the flag has the same polarity only
+//! by coincidence (it is bit 0, not the whole value).
 
 use crate::formats::intake::Row;
 use crate::formats::lines::{Rows, decimal, fields, sectors_512};

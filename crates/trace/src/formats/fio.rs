@@ -1,8 +1,8 @@
 //! fio iolog, versions 2 and 3 (fio's HOWTO, "Trace file format"; units from its iolog.c).
 //!
-//! Version 2 has no times: `filename action offset length`, and `wait` lines whose offset is µs since the wait
-//! before (below 100 fio does not wait). Version 3 begins each line with **microseconds** since the start and
-//! has no `wait`. Offsets and lengths are bytes. `sync` and `datasync` are flushes.
+//! Version 2 has no times: `filename action offset length`, and `wait` lines whose offset is the time in µs since the
+//! previous wait (fio does not wait for less than 100). In version 3 each line begins with **microseconds** since the
+//! start, and there is no `wait`. Offsets and lengths are in bytes. `sync` and `datasync` are flushes.
 
 use crate::formats::intake::Row;
 use crate::formats::lines::{Names, Rows, bytes};

@@ -1,25 +1,26 @@
-//! What every reader does with a row: reject what cannot be, count it, put times relative to the first.
+//! Common treatment of rows by all readers: rejects impossible ones, counts them, and makes times relative to the
+//! first.
 
 use crate::request::{Request, RequestKind};
 use crate::source::{Place, ReadOptions, RowCounts};
 use vellum_base::{Error, Nanos, Result};
 
-/// Places in [`RowCounts::firsts`].
+/// Indices in [`RowCounts::firsts`].
 const MALFORMED: usize = 0;
 const EMPTY: usize = 1;
 const TOO_LONG: usize = 2;
 const OUT_OF_ORDER: usize = 3;
 
-/// A row as a format understood it.
+/// A parsed row.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Row {
     /// One request, at the trace's own absolute time.
     Request(Request),
-    /// A flush and then a request, told in one row.
+    /// A flush followed by a request, in a single row.
     Flushed(Request),
-    /// Something that is not a request and need not be: a comment, an event of another kind.
+    /// Not a request, but valid: a comment, or an event of another kind.
     Other,
-    /// Not a row of this format; says what is wrong with it.
+    /// Not a valid row of this format, with the reason.
     Malformed(&'static str),
 }
 
@@ -34,7 +35,7 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// Nothing seen yet.
+    /// An intake that has seen no rows.
     pub fn new(options: ReadOptions) -> Intake {
         Intake {
             options,
@@ -46,17 +47,17 @@ impl Intake {
         }
     }
 
-    /// What was left out so far.
+    /// What has been rejected so far.
     pub fn counts(&self) -> RowCounts {
         self.counts
     }
 
-    /// The second request of the row taken last, if it had two. To be asked before the next row.
+    /// The second request of the row taken last, if it had two. Must be called before the next row is taken.
     pub fn pending(&mut self) -> Option<Request> {
         self.pending.take()
     }
 
-    /// Turns a row, found at `place`, into a request.
+    /// Turns the row at `place` into a request.
     pub fn take(&mut self, row: Row, place: Place) -> Result<Option<Request>> {
         match row {
             Row::Other => Ok(None),
@@ -71,7 +72,7 @@ impl Intake {
         }
     }
 
-    /// An error if the trace had rows and none was good.
+    /// Fails if the trace had rows and none was accepted.
     pub fn check_end(&self) -> Result<()> {
         if self.accepted == 0 && self.counts.malformed > 0 {
             let first =
@@ -122,7 +123,7 @@ impl Intake {
         Some(request)
     }
 
-    /// Time since the first accepted row. A row from before it is moved to zero, and counts as out of order.
+    /// Time since the first accepted row. An earlier time becomes zero, and counts as out of order.
     fn relative(&mut self, time: Nanos, place: Place) -> Nanos {
         let first = *self.first.get_or_insert(time);
         if time < self.latest {

@@ -1,4 +1,4 @@
-//! Text traces: bounded lines, and the numbers in them.
+//! Text traces: lines of bounded length, and parsing of numbers.
 
 use crate::formats::intake::{Intake, Row};
 use crate::request::{ByteLen, ByteOffset, DeviceId, Request};
@@ -11,18 +11,18 @@ const LINE_BYTES_MAX: u64 = 4096;
 const NAMES_MAX: usize = 1 << 16;
 const SECTOR_512: u64 = 512;
 
-/// A text format, row by row.
+/// A text format, parsed line by line.
 pub trait Rows: Send {
-    /// What a line means.
+    /// Parses a line.
     fn row(&mut self, line: &str) -> Row;
 
-    /// The devices' names, by number, where the format has names.
+    /// Names of the devices, by number, if the format has names.
     fn device_names(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Reads a text format.
+/// A reader for a text format.
 pub struct Lines<R, P> {
     input: R,
     rows: P,
@@ -33,7 +33,7 @@ pub struct Lines<R, P> {
 }
 
 impl<R: BufRead, P: Rows> Lines<R, P> {
-    /// Reads `input` as `rows`.
+    /// Reads `input` in the format `rows`.
     pub fn new(input: R, rows: P, options: ReadOptions) -> Lines<R, P> {
         let intake = Intake::new(options);
         Lines { input, rows, intake, buffer: Vec::new(), line: 0, ended: false }
@@ -96,12 +96,12 @@ impl<R: BufRead + Send, P: Rows> RequestSource for Lines<R, P> {
     }
 }
 
-/// Numbers devices that a trace tells apart by name, in the order of their first appearance.
+/// Numbers devices that a trace identifies by name, in the order of their first appearance.
 #[derive(Default)]
 pub struct Names(BTreeMap<String, u32>);
 
 impl Names {
-    /// The number of `name`; `None` if there are far too many.
+    /// The number of `name`; `None` if there are too many names.
     pub fn number(&mut self, name: &str) -> Option<DeviceId> {
         if let Some(number) = self.0.get(name) {
             return Some(DeviceId(*number));
@@ -119,7 +119,7 @@ impl Names {
     }
 }
 
-/// A decimal number times 10^`digits`, exactly; digits behind those are cut off. `"1.5"` with 3 is 1500.
+/// A decimal number times 10^`digits`, exactly; further digits are dropped. `"1.5"` with 3 is 1500.
 pub fn decimal(text: &str, digits: usize) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let all_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
@@ -134,13 +134,13 @@ pub fn decimal(text: &str, digits: usize) -> Option<u64> {
     Some(value)
 }
 
-/// A place and a length in sectors of 512 bytes.
+/// Offset and length, given in sectors of 512 bytes.
 pub fn sectors_512(first: &str, count: &str) -> Option<(ByteOffset, ByteLen)> {
     let bytes = |text: &str| text.parse::<u64>().ok()?.checked_mul(SECTOR_512);
     Some((ByteOffset(bytes(first)?), ByteLen(bytes(count)?)))
 }
 
-/// A place and a length in bytes.
+/// Offset and length, given in bytes.
 pub fn bytes(first: &str, count: &str) -> Option<(ByteOffset, ByteLen)> {
     Some((ByteOffset(first.parse().ok()?), ByteLen(count.parse().ok()?)))
 }

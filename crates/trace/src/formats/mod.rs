@@ -1,8 +1,8 @@
-//! Readers, one file per trace format, and how a file's format is found.
+//! Readers, one file per trace format, and detection of a file's format.
 //!
-//! A format is chosen by name, or found by content where that is unambiguous. Five numbers in a row may be
-//! MQSim (ns, 0 = write), DiskSim (ms, bit 0 = read) or the replayer's (ms, bytes): the same digits mean
-//! different things, so that is never guessed.
+//! A format is chosen by name, or detected by content where that is unambiguous. Five numbers in a row may be MQSim
+//! (ns, 0 = write), DiskSim (ms, bit 0 = read) or the replayer's (ms, bytes): the same digits mean different things, so
+//! these are never guessed.
 
 pub mod blkparse;
 mod disksim;
@@ -25,9 +25,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use vellum_base::{Error, Result};
 
-/// First bytes of a zstd frame; such files are decompressed on the way.
+/// First bytes of a zstd frame; such files are decompressed while reading.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-/// How much of a file tells its format.
+/// How much of a file is used to detect its format.
 const SNIFF_BYTES: usize = 4096;
 
 /// A trace format.
@@ -70,7 +70,7 @@ impl Format {
         Format::Srt,
     ];
 
-    /// Stable name, as options take it.
+    /// Stable name, as used in options.
     pub const fn name(self) -> &'static str {
         match self {
             Format::Vtrace => "vtrace",
@@ -95,7 +95,7 @@ impl Format {
         })
     }
 
-    /// The format of a file with this name that begins with `first` (up to 4 KiB of it).
+    /// Detects the format of a file from its name and its first bytes (up to 4 KiB).
     pub fn sniff(name: &Path, first: &[u8]) -> Result<Format> {
         let text = String::from_utf8_lossy(first);
         by_magic(first).or_else(|| by_row(&text)).or_else(|| by_extension(name)).ok_or_else(|| {
@@ -152,7 +152,7 @@ fn by_extension(name: &Path) -> Option<Format> {
     }
 }
 
-/// Opens a trace file, decompressing it if it is a zstd file; without `format` it must tell its own.
+/// Opens a trace file, decompressing it if it is a zstd file; without `format`, that is detected.
 pub fn open(path: &Path, format: Option<Format>, options: ReadOptions) -> Result<Box<dyn RequestSource>> {
     let io = |e| Error::io(format_args!("open {}", path.display()), e);
     let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(io)?);
@@ -165,7 +165,7 @@ pub fn open(path: &Path, format: Option<Format>, options: ReadOptions) -> Result
     opened.map_err(|e| e.context(path.display()))
 }
 
-/// Reads a trace from `input`. `name` is only a hint at the format, for when none is given.
+/// Reads a trace from `input`. `name` is only a hint for detection if `format` is not given.
 pub fn open_reader(
     mut input: impl BufRead + Send + 'static,
     name: &Path,

@@ -1,4 +1,4 @@
-//! Binary traces: records one after another, with the same care as for lines.
+//! Binary traces: consecutive records, with the same checks as for lines.
 
 use crate::formats::intake::{Intake, Row};
 use crate::request::Request;
@@ -6,23 +6,23 @@ use crate::source::{Place, Pull, ReadOptions, RequestSource, RowCounts};
 use std::io::Read;
 use vellum_base::{Error, Result};
 
-/// No record of any format is longer.
+/// Longest record of any format.
 pub const RECORD_BYTES_MAX: usize = 128;
 
-/// A binary format, record by record.
+/// A binary format, parsed record by record.
 pub trait Record: Send {
-    /// Bytes that every record begins with, enough for [`Record::record_len`].
+    /// Length of the part of each record that [`Record::record_len`] needs.
     fn head_len(&self) -> usize;
 
-    /// Length of the whole record that begins with `head`; `None` if it cannot be one. The reader cannot go on
-    /// then, because it does not know where the next begins.
+    /// Length of the whole record that begins with `head`; `None` if it is not valid. The reader must stop then, as it
+    /// does not know where the next record begins.
     fn record_len(&self, head: &[u8]) -> Option<usize>;
 
-    /// What a whole record means.
+    /// Parses a whole record.
     fn row(&mut self, record: &[u8]) -> Row;
 }
 
-/// Reads a binary format.
+/// A reader for a binary format.
 pub struct Records<R, F> {
     input: R,
     format: F,
@@ -32,7 +32,7 @@ pub struct Records<R, F> {
 }
 
 impl<R: Read, F: Record> Records<R, F> {
-    /// Reads `input`, which stands at its first record, byte `at` of the file.
+    /// Reads `input`, which is at its first record, byte `at` of the file.
     pub fn new(input: R, format: F, at: u64, options: ReadOptions) -> Records<R, F> {
         Records { input, format, intake: Intake::new(options), at, ended: false }
     }
@@ -90,7 +90,7 @@ impl<R: Read + Send, F: Record> RequestSource for Records<R, F> {
     }
 }
 
-/// Reads until `bytes` are full or the input ends; says how many came.
+/// Reads until `bytes` is full or the input ends; returns how many were read.
 fn fill(input: &mut impl Read, bytes: &mut [u8]) -> Result<usize> {
     let mut got = 0;
     while got < bytes.len() {

@@ -1,12 +1,12 @@
 //! HP SRT 1.3, **big endian** (field order from DiskSim's disksim_iotrace.c).
 //!
 //! A text header that ends with a form feed, then records of u32: `size, id, sec, usec, start, stop, bytes, sector,
-//! devno, driver, cylinder, flags, info[, queue length][, suspicion]`. Flag bit 0 is **read**; the disk is bits 8–15
-//! of devno. Records of id 4 in the low half are suspect and are skipped, as DiskSim does.
+//! devno, driver, cylinder, flags, info[, queue length][, suspicion]`. Flag bit 0 is **read**; the disk is in bits 8–15
+//! of devno. Records whose id has 4 in its low half are suspect, and are skipped as in DiskSim.
 //!
-//! The sector counts units of the header's `sectorsize`, 256 bytes in the hplajw trace. DiskSim takes 512, which
-//! is wrong there: of requests that follow one another exactly, 664 do so by units of 256 bytes and 24 by 512,
-//! and the highest sector, 1,308,096, is just below the disk's 1,309,896 sectors of 256 bytes.
+//! Sectors are in units of the header's `sectorsize`, 256 bytes in the hplajw trace. DiskSim assumes 512, which is
+//! wrong there: 664 requests follow their predecessor exactly in units of 256 bytes and 24 in units of 512, and the
+//! highest sector, 1,308,096, is just below the disk's 1,309,896 sectors of 256 bytes.
 
 use crate::formats::intake::Row;
 use crate::formats::records::{Record, Records};
@@ -22,7 +22,7 @@ const FORM_FEED: u8 = 0x0C;
 const SHORT_IO: u32 = 1;
 const SUSPECT_IO: u32 = 4;
 
-/// Skips the header.
+/// Reads the header, and returns a reader for the records.
 pub fn open(mut input: impl BufRead + Send, options: ReadOptions) -> Result<impl RequestSource> {
     let mut header = Vec::new();
     Read::take(&mut input, HEADER_BYTES_MAX)
@@ -35,7 +35,7 @@ pub fn open(mut input: impl BufRead + Send, options: ReadOptions) -> Result<impl
     Ok(Records::new(input, format, header.len() as u64, options))
 }
 
-/// The `sectorsize = n;` of the header's disks, which must agree; 512 where none is given.
+/// The `sectorsize = n;` of the disks in the header, which must agree; 512 if there is none.
 fn sector_bytes(header: &[u8]) -> Result<u64> {
     let text = String::from_utf8_lossy(header);
     let mut found = None;
@@ -68,7 +68,7 @@ impl Record for Srt {
         8
     }
 
-    /// The size must be what the id implies: 13 words, one more from version 4, one more if suspect.
+    /// The size must match the id: 13 words, one more in version 4, one more if suspect.
     fn record_len(&self, head: &[u8]) -> Option<usize> {
         let (size, version, kind) = (word(head, 0) as usize, word(head, 1) >> 16, word(head, 1) & 0xFFFF);
         let words = 13 + usize::from(version == 4) + usize::from(kind == SUSPECT_IO);

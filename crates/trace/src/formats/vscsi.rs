@@ -14,7 +14,7 @@ use crate::source::{ReadOptions, RequestSource};
 use std::io::Read;
 use vellum_base::{Error, Nanos, Result};
 
-/// Tells the version from the first record, which `input` still has in front.
+/// Determines the version from the first record, which is still in `input`.
 pub fn open<R: Read + Send>(
     input: R,
     first: &[u8],
@@ -25,7 +25,7 @@ pub fn open<R: Read + Send>(
     Ok(Records::new(input, Vscsi { version }, 0, options))
 }
 
-/// The version, if the first record looks like one of these and is a known command.
+/// The version, if the first record has a valid one and a known command.
 pub fn version_of(first: &[u8]) -> Option<u8> {
     let at = |i: usize| first.get(i..i + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
     match (at(14)? >> 8, at(2)? >> 8) {
@@ -59,7 +59,7 @@ impl Record for Vscsi {
 }
 
 impl Vscsi {
-    /// `None`: impossible. `Some(None)`: a command that neither moves data nor flushes.
+    /// `None` if a value is out of range, `Some(None)` for commands that neither move data nor flush.
     fn parse(&self, record: &[u8]) -> Option<Option<Request>> {
         let (command_at, bytes_at) = if self.version == 1 { (12, 4) } else { (0, 8) };
         let u64_at = |i: usize| record[i..].first_chunk().map(|b| u64::from_le_bytes(*b));

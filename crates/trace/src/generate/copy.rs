@@ -1,4 +1,4 @@
-//! Copies of real files, as in woj.txt, section 3.5: what is written is what a directory of the user's holds.
+//! Copies of real files, as in woj.txt, section 3.5: the data written are those of a directory of the user.
 
 use crate::content::Content;
 use crate::generate::ext::{DirectoryId, FileId, FileOperation as Op};
@@ -8,10 +8,10 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use vellum_base::{Error, Result, SECTOR_BYTES};
 
-/// The regular files below `directory`, copied one after another in the order of their names. Symbolic links are
-/// not followed. Only the list of names is held in memory.
+/// Copies the regular files below `directory`, one after the other, ordered by name. Symbolic links are not followed.
+/// Only the list of names is held in memory.
 ///
-/// A file that cannot be read any more when its turn comes is copied as far as it can be.
+/// A file that cannot be read completely when its turn comes is copied as far as possible.
 pub fn tree(directory: &Path) -> Result<impl Iterator<Item = Op> + Send + use<>> {
     let mut directories = Vec::new();
     let mut files = Vec::new();
@@ -48,7 +48,7 @@ fn walk(
     Ok(())
 }
 
-/// The file's blocks; the last one is filled up with zeros, as a file system does.
+/// The blocks of a file; the last one is padded with zeros, as by a file system.
 fn blocks(path: PathBuf, id: FileId) -> impl Iterator<Item = Op> + Send {
     let mut file = None;
     let mut block = 0;

@@ -1,5 +1,5 @@
-//! Workloads as operations on files, named as in WOJ's evaluation (woj.txt, sections 3.2 and 3.3). Every written
-//! block is random data, unlike any other, as there.
+//! Workloads as operations on files, named as in WOJ's evaluation (woj.txt, sections 3.2 and 3.3). As there, every
+//! block written is random data, different from all others.
 
 use crate::content::Content;
 use crate::generate::Seeded;
@@ -11,19 +11,19 @@ const SMALL_BLOCKS: u64 = 16; // 64 KiB
 const LARGE_BLOCKS: u64 = 262_144; // 1 GiB
 const DIRECTORIES: u64 = 20;
 
-/// One after another: contents no two of which are equal, different for every seed.
+/// A sequence of contents that all differ, also between seeds.
 #[derive(Clone, Debug)]
 pub struct Fresh {
     next: u64,
 }
 
 impl Fresh {
-    /// The contents of `seed`.
+    /// The sequence for `seed`.
     pub const fn new(seed: u64) -> Fresh {
         Fresh { next: seed << 40 }
     }
 
-    /// The next `count` contents, which are then no longer to come here.
+    /// Splits off the next `count` contents as a sequence of their own.
     const fn reserve(&mut self, count: u64) -> Fresh {
         let reserved = Fresh { next: self.next };
         self.next += count;
@@ -37,7 +37,7 @@ impl Fresh {
     }
 }
 
-/// Operations that come in bursts: `step` adds the next burst to the queue, or nothing at the end.
+/// Operations generated in bursts: `step` adds the next burst to the queue, or nothing at the end.
 pub(crate) fn bursts(mut step: impl FnMut(&mut VecDeque<Op>) + Send) -> impl Iterator<Item = Op> + Send {
     let mut queue = VecDeque::new();
     std::iter::from_fn(move || {
@@ -48,7 +48,7 @@ pub(crate) fn bursts(mut step: impl FnMut(&mut VecDeque<Op>) + Send) -> impl Ite
     })
 }
 
-/// Writes one block at a time to a new file, in order, with an fsync after every `window` writes: the paper's
+/// Writes a new file sequentially, one block at a time, with an fsync after every `window` writes: the paper's
 /// sequential microbenchmark (figure 2; it writes 8 GB), and filebench's `ws`.
 pub fn write_sequential(
     blocks: u64,
@@ -60,8 +60,8 @@ pub fn write_sequential(
     write_windows(blocks, blocks, window, preallocate, move |i| (i, fresh.content()))
 }
 
-/// Writes `writes` blocks at random places of a file of `blocks` blocks, with an fsync after every `window`
-/// writes (figure 5). The file has its places from the start if `preallocate`.
+/// Writes `writes` blocks at random positions of a file of `blocks` blocks, with an fsync after every `window` writes
+/// (figure 5). With `preallocate`, the file is allocated at the start.
 pub fn write_random(
     blocks: u64,
     writes: u64,
@@ -102,7 +102,7 @@ fn write_windows(
     })
 }
 
-/// Whole files of one of the paper's two sizes.
+/// The two file sizes of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSize {
     /// 64 KiB.
@@ -112,7 +112,7 @@ pub enum FileSize {
 }
 
 impl FileSize {
-    /// In blocks of 4 KiB.
+    /// Size in blocks of 4 KiB.
     pub const fn blocks(self) -> u64 {
         match self {
             FileSize::Small => SMALL_BLOCKS,
@@ -121,7 +121,7 @@ impl FileSize {
     }
 }
 
-/// Makes `files` files and writes each from start to end: `cr_S`, `cr_L`.
+/// Creates `files` files and writes each of them sequentially: `cr_S`, `cr_L`.
 pub fn create(files: u64, size: FileSize, seed: u64) -> impl Iterator<Item = Op> + Send {
     let mut fresh = Fresh::new(seed);
     in_directories().chain((0..files).flat_map(move |id| {
@@ -131,7 +131,7 @@ pub fn create(files: u64, size: FileSize, seed: u64) -> impl Iterator<Item = Op>
     }))
 }
 
-/// Reads each of `files` files and writes what was read to a new one: `cp_S`, `cp_L`. Begins with [`create`].
+/// Reads each of `files` files and writes its copy to a new file: `cp_S`, `cp_L`. Begins with [`create`].
 pub fn copy(files: u64, size: FileSize, seed: u64) -> impl Iterator<Item = Op> + Send {
     let mut fresh = Fresh::new(seed);
     let copies = (0..files).flat_map(move |id| {
@@ -144,8 +144,8 @@ pub fn copy(files: u64, size: FileSize, seed: u64) -> impl Iterator<Item = Op> +
     create(files, size, seed).chain(copies)
 }
 
-/// filebench's varmail: mailboxes of 16 KiB on average; delete one, make one and fsync it, append to one that was
-/// read and fsync it, read one. `rounds` such rounds over `files` mailboxes.
+/// filebench's varmail: mailboxes of 16 KiB on average. A round deletes one, creates one and syncs it, reads one,
+/// appends to it and syncs it, and reads one. There are `rounds` rounds over `files` mailboxes.
 pub fn varmail(files: u64, rounds: u64, seed: u64) -> impl Iterator<Item = Op> + Send {
     const MEAN_BLOCKS: u64 = 4;
     let mut boxes = Population::new(files, MEAN_BLOCKS, seed);
@@ -163,8 +163,8 @@ pub fn varmail(files: u64, rounds: u64, seed: u64) -> impl Iterator<Item = Op> +
     }))
 }
 
-/// filebench's fileserver: files of 128 KiB on average; make one and write it, append 16 KiB to one, read one,
-/// delete one. No fsync.
+/// filebench's fileserver: files of 128 KiB on average. A round deletes one, creates and writes one, reads one and
+/// appends 16 KiB to it, and reads one. There is no fsync.
 pub fn fileserver(files: u64, rounds: u64, seed: u64) -> impl Iterator<Item = Op> + Send {
     const MEAN_BLOCKS: u64 = 32;
     const APPEND_BLOCKS: u64 = 4;
@@ -189,7 +189,7 @@ fn directory_of(file: u64) -> DirectoryId {
     DirectoryId(1 + file % DIRECTORIES)
 }
 
-/// A set of files that stays about the same size.
+/// A set of files of about constant size.
 struct Population {
     files: Vec<(FileId, u64)>,
     goal: u64,
@@ -205,7 +205,7 @@ impl Population {
         Population { files: Vec::new(), goal: goal.max(1), mean_blocks, made: 0, fresh, rng }
     }
 
-    /// Makes one more file if there are not enough yet (only true at the start).
+    /// Creates one more file if there are not enough yet; returns whether it did (only at the start).
     fn fill(&mut self, queue: &mut VecDeque<Op>) -> bool {
         let short = self.made < self.goal;
         if short {

@@ -1,10 +1,10 @@
-//! What LevelDB's `db_bench` does to its files with PUTs (woj.txt, section 3.4; LevelDB's defaults).
+//! Operations on files by LevelDB's `db_bench` with PUTs (woj.txt, section 3.4; LevelDB's defaults).
 //!
-//! Each PUT appends to the write-ahead log, which is not synced; the page cache turns that into one write of a
-//! block each time it has filled. When 4 MiB are in the memtable it becomes one table in level 0, the log is
-//! deleted and a new one begun. Four tables in level 0, or a level over its size, start a compaction: its inputs are
-//! read, their merged outputs of 2 MiB written and synced, the manifest appended and synced, the inputs deleted.
-//! No key is ever dropped by a merge, so `fillrandom` writes somewhat more than the real one.
+//! Each PUT appends to the write-ahead log, which is not synced; the page cache turns that into one write for each
+//! block filled. When 4 MiB are in the memtable they become a table in level 0, the log is deleted and a new one begun.
+//! Four tables in level 0, or a level over its size, start a compaction: its inputs are read, merged outputs of 2 MiB
+//! are written and synced, the manifest is appended and synced, and the inputs are deleted. Merging never drops keys,
+//! so `fillrandom` writes somewhat more than the real one.
 
 use crate::generate::Seeded;
 use crate::generate::ext::{DirectoryId, FileId, FileOperation as Op};
@@ -18,11 +18,11 @@ const LEVEL0_TABLES: usize = 4;
 const LEVEL1_TABLES: usize = 5; // 10 MiB
 const LEVEL_GROWTH: usize = 10;
 const LEVELS: usize = 7;
-/// Header of a log record and of the entry within it, and the key of 16 bytes (section 3.4).
+/// Header of a log record and of its entry, and a key of 16 bytes (section 3.4).
 const PUT_OVERHEAD_BYTES: u64 = 7 + 12 + 3 + 16;
 const MANIFEST: FileId = FileId(0);
 
-/// How keys come.
+/// Order of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyOrder {
     /// `fillseq`: tables never overlap, so compactions only move them.
@@ -31,7 +31,7 @@ pub enum KeyOrder {
     Random,
 }
 
-/// `puts` PUTs of values of `value_bytes`.
+/// Operations for `puts` PUTs with values of `value_bytes`.
 pub fn puts(puts: u64, value_bytes: u64, order: KeyOrder, seed: u64) -> impl Iterator<Item = Op> + Send {
     let mut db = Database::new(order, seed);
     let put_bytes = PUT_OVERHEAD_BYTES + value_bytes;
@@ -115,7 +115,7 @@ impl Database {
     }
 
     fn edit_manifest(&mut self, queue: &mut VecDeque<Op>) {
-        // An edit is about 100 bytes: 40 of them share a block, which is written each time.
+        // An edit is about 100 bytes: 40 of them share a block, which is written for each.
         let block = self.manifest_edits / 40;
         self.manifest_edits += 1;
         queue.extend([Op::Write(MANIFEST, block, self.fresh.content()), Op::Fsync(MANIFEST)]);
@@ -131,8 +131,8 @@ impl Database {
         })
     }
 
-    /// Level 0 is merged whole; a lower level gives one table. In the level below a table overlaps with about as
-    /// many as there are for each of its neighbours, at most ten and one at each end.
+    /// Compacts level 0 as a whole, or one table of a lower level. A table there overlaps with its share of the level
+    /// below: the number of tables per upper table, at most ten, and one more at each end.
     fn compact(&mut self, level: usize, queue: &mut VecDeque<Op>) {
         let count = if level == 0 { self.levels[0].len() } else { 1 };
         let at = self.rng.below((self.levels[level].len() - count + 1) as u64) as usize;

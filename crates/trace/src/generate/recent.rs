@@ -1,6 +1,6 @@
-//! What came last, so that it can come again soon.
+//! The most recent items, for repeating them soon.
 //!
-//! 1. Each item is there once, the newest first; no more than `depth` of them.
+//! 1. Each item is present once, newest first; there are no more than `depth`.
 
 use super::Seeded;
 
@@ -12,12 +12,12 @@ pub struct Recent<T> {
 }
 
 impl<T: Copy + PartialEq> Recent<T> {
-    /// None yet.
+    /// An empty list.
     pub fn new(depth: usize) -> Recent<T> {
         Recent { depth, items: Vec::with_capacity(depth) }
     }
 
-    /// Items that are there.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.items.len()
     }
@@ -27,8 +27,7 @@ impl<T: Copy + PartialEq> Recent<T> {
         self.items.is_empty()
     }
 
-    /// An item comes: it is the newest from now on. How many others came since it last did; None if it is not among
-    /// them.
+    /// Makes an item the newest. Returns how many others were newer; `None` if it was not present.
     pub fn touch(&mut self, item: T) -> Option<usize> {
         let found = self.items.iter().position(|other| *other == item);
         if found.is_none() {
@@ -40,8 +39,8 @@ impl<T: Copy + PartialEq> Recent<T> {
         found
     }
 
-    /// One of them, by a distribution in which each doubling of the distance is as likely as the one before: the first
-    /// is in as many draws as the second and third together. None if there are none.
+    /// Draws an item so that each doubling of the distance is equally likely: the first item is drawn as often as the
+    /// second and third together. `None` if the list is empty.
     pub fn draw(&self, rng: &mut Seeded) -> Option<T> {
         let spread = ((self.len() + 1) as f64).powf(rng.share());
         self.items.get((spread as usize).saturating_sub(1)).or(self.items.last()).copied()

@@ -1,17 +1,17 @@
-//! Randomness that is the same everywhere.
+//! Random numbers that are the same everywhere.
 
 use rand::{Rng, RngCore};
 use rand_distr::Distribution;
 use vellum_base::{Error, Result};
 
-/// SplitMix64: small, good enough for workloads, and fixed for ever (`rand`'s own generators may change).
+/// SplitMix64: small, good enough for workloads, and never changed (`rand`'s own generators may change).
 #[derive(Clone, Debug)]
 pub struct Seeded {
     state: u64,
 }
 
 impl Seeded {
-    /// The sequence of `seed`.
+    /// The sequence for `seed`.
     pub const fn new(seed: u64) -> Seeded {
         Seeded { state: seed }
     }
@@ -34,7 +34,7 @@ impl Seeded {
         self.share() < share
     }
 
-    /// A share: at least 0, less than 1.
+    /// A number that is at least 0 and less than 1.
     pub fn share(&mut self) -> f64 {
         self.random()
     }
@@ -54,7 +54,7 @@ impl RngCore for Seeded {
     }
 }
 
-/// Zipf distribution over `0..n`, 0 the most frequent, in constant memory.
+/// Zipf distribution over `0..n`, where 0 is the most frequent, in constant memory.
 #[derive(Clone, Debug)]
 pub struct Zipf(rand_distr::Zipf<f64>);
 

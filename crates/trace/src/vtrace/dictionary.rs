@@ -1,12 +1,12 @@
-//! Which contents a trace has given before, in bounded memory.
+//! The contents that a trace has had before, in bounded memory.
 //!
-//! Contents get dense ids in the order of their first appearance. Two generations of a table: a hit moves its
-//! entry into the young one; when the young one is full the old one is dropped. So contents used again within
-//! the last `capacity` distinct ones are always found; one forgotten gets a new id, as if it were new.
+//! Contents get dense ids in the order of their first appearance. The table has two generations: a hit moves its entry
+//! to the young one; when the young one is full, it replaces the old one. So contents used again within the last
+//! `capacity` distinct ones are always found; a forgotten one gets a new id, as if it were new.
 
 use vellum_base::hash::FixedMap;
 
-/// Two generations of a map.
+/// A map of two generations.
 pub struct Generations<K, V> {
     young: FixedMap<K, V>,
     old: FixedMap<K, V>,
@@ -19,7 +19,7 @@ impl<K: Copy + Eq + std::hash::Hash, V: Copy> Generations<K, V> {
         Generations { young: FixedMap::default(), old: FixedMap::default(), capacity: capacity.max(1) }
     }
 
-    /// The value of `key`, which counts as used.
+    /// The value of `key`, which counts as used now.
     pub fn get(&mut self, key: K) -> Option<V> {
         if let Some(value) = self.young.get(&key) {
             return Some(*value);
@@ -29,7 +29,7 @@ impl<K: Copy + Eq + std::hash::Hash, V: Copy> Generations<K, V> {
         Some(value)
     }
 
-    /// Remembers `value` for `key`.
+    /// Stores `value` for `key`.
     pub fn insert(&mut self, key: K, value: V) {
         if self.young.len() >= self.capacity {
             self.old = std::mem::take(&mut self.young);

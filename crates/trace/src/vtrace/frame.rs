@@ -1,4 +1,4 @@
-//! Chunks of a vtrace file: compressed rows with a checksum, and the record that ends the file.
+//! Chunks of a vtrace file: compressed rows with a checksum, and the end record.
 
 use std::io::{Read, Write};
 use vellum_base::{Error, Result};
@@ -7,41 +7,41 @@ use vellum_codes::crc32c;
 const CHUNK_MAGIC: [u8; 4] = *b"VCHK";
 const END_MAGIC: [u8; 4] = *b"VEND";
 const HEAD_BYTES: usize = 20;
-/// No chunk holds more than this before compression.
+/// Maximum size of a chunk before compression.
 pub const RAW_BYTES_MAX: usize = 16 << 20;
-/// A chunk is closed when it has reached this, so that one more request always fits.
+/// A chunk is closed at this size, so that there is always room for one more request.
 pub const RAW_BYTES_GOAL: usize = 1 << 20;
 
-/// How hard a chunk is compressed.
+/// Compression effort for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Small traces that are kept: zstd's level 12.
+    /// For small traces that are kept: zstd level 12.
     Small,
-    /// Not to hold up who writes as much as a device takes: level 3.
+    /// For not slowing down a recording at the device's full speed: level 3.
     Fast,
 }
 
 const CUT: &str =
     "the trace ends without its end record: the recorder was not finished; what came before is good";
 
-/// True if a trace was read without fault up to where its file ends, and has no end record there.
+/// True if a trace was read without errors up to the end of its file, but has no end record.
 pub fn is_cut(error: &Error) -> bool {
     error.to_string().contains(CUT)
 }
 
-/// One unit of the file behind its header.
+/// A unit of the file after its header.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// Rows, uncompressed, and how many.
+    /// A chunk of uncompressed rows.
     Chunk {
         /// The rows.
         raw: Vec<u8>,
-        /// How many there are.
+        /// Number of rows.
         requests: u32,
     },
-    /// The end of the file, and how many requests all chunks hold (modulo 2^32).
+    /// The end of the file, with the number of requests in all chunks (modulo 2^32).
     End {
-        /// All requests.
+        /// Number of all requests.
         requests: u32,
     },
 }
@@ -74,13 +74,13 @@ fn write(out: &mut impl Write, magic: [u8; 4], raw_len: u32, requests: u32, stor
     out.write_all(&bytes).map_err(|e| Error::io("write a trace chunk", e))
 }
 
-/// Reads and checks the next unit. At most `RAW_BYTES_MAX` are ever allocated for it, whatever it claims.
+/// Reads and checks the next unit. Never allocates more than about `RAW_BYTES_MAX` for it, whatever its head says.
 pub fn read(input: &mut impl Read) -> Result<Frame> {
     let mut head = [0; HEAD_BYTES];
     fill(input, &mut head)?;
     let field = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let (stored_len, raw_len, requests, crc) = (field(4) as usize, field(8) as usize, field(12), field(16));
-    // zstd stores what it cannot shrink, with a few bytes around it.
+    // zstd stores incompressible data with a few additional bytes.
     if raw_len > RAW_BYTES_MAX || stored_len > raw_len + raw_len / 128 + 64 {
         return Err(Error::corrupt("vtrace chunk: sizes out of range"));
     }

@@ -1,4 +1,4 @@
-//! The head of a vtrace file.
+//! The header of a vtrace file.
 
 use crate::request::{ByteLen, ByteOffset};
 use crate::vtrace::varint::Cursor;
@@ -8,30 +8,30 @@ use vellum_codes::crc32c;
 
 /// First bytes of every file.
 pub const MAGIC: [u8; 8] = *b"VELTRACE";
-/// The version this code writes, and the only one there is.
+/// The version written by this code, and the only one so far.
 pub const FORMAT_VERSION: u32 = 1;
 
 const FIXED_BYTES: usize = 40;
 const HEADER_BYTES_MAX: usize = 1 << 16;
 const JOURNALS_MAX: usize = 1024;
 
-/// What a trace says about itself.
+/// Description of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// Size of the recorded device.
     pub device_bytes: ByteLen,
-    /// A short name, for tables.
+    /// A short name, for use in tables.
     pub label: String,
-    /// Where it comes from, for people.
+    /// Origin of the trace, for people.
     pub comment: String,
-    /// Where the journals of the file systems lie, if the host told us.
+    /// Journals of the file systems on the device, if declared by the host.
     pub journals: Vec<JournalRange>,
 }
 
 /// A part of the device that a host declares to be a journal (WOJ's paper mode).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalRange {
-    /// Which journal.
+    /// Name of the journal.
     pub name: String,
     /// First byte.
     pub offset: ByteOffset,
@@ -40,7 +40,7 @@ pub struct JournalRange {
 }
 
 impl Header {
-    /// Writes the header. Refuses text that does not fit into it.
+    /// Writes the header. Fails for text that is too long for it.
     pub fn write_to(&self, out: &mut impl Write) -> Result<()> {
         let mut bytes = Vec::with_capacity(FIXED_BYTES);
         bytes.extend(MAGIC);

@@ -1,8 +1,8 @@
-//! Our own trace format: requests with what they wrote, small enough to ship
-//! (`docs/formats/vtrace.md` has every field).
+//! The project's own trace format: requests with their contents, small enough to ship (`docs/formats/vtrace.md` has
+//! every field).
 //!
-//! `header` is the file's head, `frame` its checksummed chunks, `row` one request in a chunk; `dictionary` knows
-//! which contents were seen before, in bounded memory; `writer` and `reader` are the two ends.
+//! `header` is the header of a file, `frame` its checksummed chunks, `row` a request in a chunk; `dictionary` has the
+//! contents seen before, in bounded memory; `writer` and `reader` are the two ends.
 
 mod dictionary;
 mod frame;

@@ -9,7 +9,7 @@ use crate::vtrace::varint::Cursor;
 use std::io::Read;
 use vellum_base::{Error, Result};
 
-/// The requests of a vtrace file, chunk by chunk (at most 16 MiB in memory). Ends after its first error.
+/// The requests of a vtrace file, chunk by chunk (at most 16 MiB in memory). Ends after the first error.
 pub struct Reader<R> {
     input: R,
     header: Header,
@@ -37,7 +37,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// What the trace says about itself.
+    /// The header of the trace.
     pub fn header(&self) -> &Header {
         &self.header
     }

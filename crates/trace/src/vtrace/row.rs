@@ -1,7 +1,7 @@
-//! One request inside a chunk: a tag byte, steps from the row before, contents.
+//! A request in a chunk: a tag byte, differences from the previous row, contents.
 //!
-//! Both ends keep a [`State`] that every chunk sets anew, so a chunk can be read without those before it.
-//! Dense content ids become patterns by a fixed bijection, so distinct contents stay distinct.
+//! Both ends keep a [`State`] that every chunk initialises, so a chunk can be read without the previous ones. Dense
+//! content ids become patterns by a fixed bijection, so distinct contents stay distinct.
 
 use crate::content::{Content, Verbatim};
 use crate::request::{ByteLen, ByteOffset, DeviceId, REQUEST_BYTES_MAX, Request, RequestKind};
@@ -10,7 +10,7 @@ use vellum_base::{Nanos, SECTOR_BYTES};
 use vellum_codes::lines::packed_len;
 use vellum_codes::pattern::Pattern;
 
-/// A request carries contents for at most this many sectors.
+/// Most sectors for which a request has contents.
 pub const CONTENTS_MAX: u64 = REQUEST_BYTES_MAX.0 / SECTOR_BYTES as u64;
 
 const FUA: u8 = 1 << 3;
@@ -28,19 +28,19 @@ const HEAD_SHARED: u8 = 2 << 3;
 const HEAD_MASK: u8 = 3 << 3;
 const EXPLICIT_LINES: u8 = 1 << 5;
 
-/// Ids stay below this, so that their images below never wrap.
+/// Ids stay below this, so that their images under the mapping never wrap around.
 const IDS_MAX: u64 = 1 << 48;
 
-/// A content as a row stores it.
+/// A content in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Coded {
     /// Zeros.
     Zero,
-    /// A pattern: its dense id, the id of the content that first had its head (`None`: zero head), its lines.
+    /// A pattern.
     Pattern {
-        /// Dense id. A new content has the state's `next_id`.
+        /// Dense id. A new content gets the state's `next_id`.
         id: u64,
-        /// See above.
+        /// Id of the content that first had its head; `None` for a zero head.
         head: Option<u64>,
         /// As in [`Pattern`].
         lines: u64,
@@ -49,12 +49,12 @@ pub enum Coded {
     Verbatim(Verbatim),
 }
 
-/// What a row is told relative to.
+/// The state that rows are encoded relative to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Time of the row before.
+    /// Time of the previous row.
     pub time: u64,
-    /// The id that the next new content gets.
+    /// The id of the next new content.
     pub next_id: u64,
     device: u32,
     end: u64,
@@ -68,13 +68,13 @@ impl State {
         State { time, next_id, seen: next_id, ..State::default() }
     }
 
-    /// Appends what [`State::read_head`] reads.
+    /// Appends the state in the form read by [`State::read_head`].
     pub fn write_head(&self, out: &mut Vec<u8>) {
         put(out, self.time);
         put(out, self.next_id);
     }
 
-    /// The state that a chunk begins with.
+    /// Reads the state at the start of a chunk.
     pub fn read_head(rows: &mut Cursor<'_>) -> Option<State> {
         let (time, next_id) = (rows.number()?, rows.number()?);
         (next_id < IDS_MAX).then(|| State::at_chunk(time, next_id))
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// Reads a row. `None` if the bytes are not one.
+    /// Reads a row. `None` if the bytes are not valid.
     pub fn read(&mut self, rows: &mut Cursor<'_>) -> Option<Request> {
         let tag = rows.byte()?;
         let kind = *RequestKind::ALL.get(usize::from(tag & 7))?;

@@ -1,6 +1,6 @@
-//! LEB128 numbers and a cursor over untrusted bytes.
+//! LEB128 numbers, and a cursor over untrusted bytes.
 
-/// Appends `value`, seven bits a byte, least significant first.
+/// Appends `value`, seven bits per byte, least significant first.
 pub fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -9,13 +9,13 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends `to - from` (wrapping) so that small steps either way are short.
+/// Appends `to - from` (wrapping) in a form in which small differences of either sign are short.
 pub fn put_step(out: &mut Vec<u8>, from: u64, to: u64) {
     let step = to.wrapping_sub(from) as i64;
     put(out, ((step << 1) ^ (step >> 63)) as u64);
 }
 
-/// Reads what the functions above wrote. Every method gives `None` at the end of the bytes.
+/// Reads the output of the functions above. Every method returns `None` at the end of the bytes.
 pub struct Cursor<'a>(pub &'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -40,7 +40,7 @@ impl<'a> Cursor<'a> {
         Some(u64::from_le_bytes(*first))
     }
 
-    /// A number from [`put`]; more than 64 bits are refused.
+    /// A number written by [`put`]; `None` if it has more than 64 bits.
     pub fn number(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -57,7 +57,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// A number from [`put_step`].
+    /// A number written by [`put_step`].
     pub fn step(&mut self, from: u64) -> Option<u64> {
         let coded = self.number()?;
         let step = (coded >> 1) as i64 ^ -((coded & 1) as i64);

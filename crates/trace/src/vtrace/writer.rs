@@ -10,14 +10,14 @@ use std::io::Write;
 use vellum_base::{Error, Result};
 use vellum_codes::pattern::Pattern;
 
-/// Contents remembered at least: 7 GiB of distinct sectors, in at most about 280 MB (two generations of what just
-/// fits a hash table of 2 Mi places).
+/// Minimum number of contents remembered: 7 GiB of distinct sectors, in at most about 280 MB (two generations, each as
+/// much as fits a hash table of 2 Mi slots).
 const CONTENTS_REMEMBERED: usize = (2 << 20) / 8 * 7;
 
-/// Writes requests to a file in vtrace format. Holds one chunk (about 1 MiB) and the dictionary.
+/// Writes requests to a file in vtrace format. Holds one chunk (about 1 MiB) and the dictionary in memory.
 ///
-/// Patterns are stored by their equality structure only: the reader gives other numbers, equal where these
-/// were equal, different where they were different.
+/// Only the equality structure of patterns is stored: the reader returns other numbers, which are equal or different
+/// where these were.
 pub struct Writer<W: Write> {
     out: W,
     raw: Vec<u8>,
@@ -51,12 +51,12 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Compresses less, several times as fast: for traces with the real bytes of all that is written.
+    /// Compresses less, but several times as fast: for traces with the real bytes of everything written.
     pub fn hurry(&mut self) {
         self.effort = Effort::Fast;
     }
 
-    /// Appends a request. After an error the file is not complete and must not be finished.
+    /// Appends a request. After an error the file is incomplete and must not be finished.
     pub fn write(&mut self, request: &Request) -> Result<()> {
         check(request)?;
         if self.raw.is_empty() {
@@ -72,18 +72,18 @@ impl<W: Write> Writer<W> {
         if self.raw.len() >= RAW_BYTES_GOAL { self.close_chunk() } else { Ok(()) }
     }
 
-    /// Requests written so far.
+    /// Number of requests written so far.
     pub fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// Writes out what was appended so far: a file that ends here can be read to its last request.
+    /// Writes out everything appended so far: a file that ends here is readable to its last request.
     pub fn save(&mut self) -> Result<()> {
         self.close_chunk()?;
         self.out.flush().map_err(|e| Error::io("flush the trace", e))
     }
 
-    /// Writes what is left and the end record; flushes and gives back the file.
+    /// Writes the rest and the end record; flushes and returns the file.
     pub fn finish(mut self) -> Result<W> {
         self.close_chunk()?;
         frame::write_end(&mut self.out, self.requests as u32)?;

@@ -1,10 +1,12 @@
-//! What was written to the SSD, as its superblock says it: after a cut, too, never less than was.
+//! Accounting of bytes written to the SSD in its superblock: after a crash the stored count is never less than what was
+//! written.
 //!
-//! 1. Before bytes are written that the superblock does not count, it counts a step more, durably. So after a cut it
-//!    counts at most a step and what was under way too much, and stays ahead by that for good. A clean stop adds
-//!    nothing. (The two sectors of an opening that is cut off while it writes them are not counted.)
-//! 2. What there is room for is always enough for both copies of the next superblock.
-//! 3. What is left of the budget, as it says it, is what was left and what time brought since, less all that it counts.
+//! 1. Before bytes are written that the superblock does not count yet, it is advanced by another step, durably. So
+//!    after a crash it counts too much, by at most one step plus what was in flight, and that excess stays. A clean
+//!    stop adds nothing. (If an opening is interrupted while it writes the two superblock sectors, these are not
+//!    counted.)
+//! 2. The counted room always suffices for both copies of the next superblock as well.
+//! 3. The stored budget is what was left, plus what time has brought since, minus all bytes counted.
 
 use super::ssd::Ssd;
 use super::superblock::CacheSuperblock;
@@ -14,33 +16,33 @@ use vellum_base::{Cause, Result, SECTOR_BYTES};
 
 /// Both copies of a superblock.
 const BOTH_COPIES: u64 = 2 * SECTOR_BYTES as u64;
-/// A step is this part of the SSD...
+/// A step is this fraction of the SSD...
 const STEP_PART: u64 = 256;
-/// ...or so many bytes, so that superblocks are less than a hundredth of what is written...
+/// ...or this many bytes if that is more, so that superblocks are less than a hundredth of what is written...
 const STEP_BYTES_MIN: u64 = 1 << 20;
-/// ...but not more than this part.
+/// ...but no more than this fraction of the SSD.
 const STEP_PART_MAX: u64 = 8;
 
 /// See the module.
 pub(super) struct Account {
     state: Mutex<State>,
-    /// What time has brought of the budget since the opening, as far as it was taken.
+    /// Budget that time has brought since the opening, as far as the policy accepted it.
     granted: AtomicI64,
     step: u64,
 }
 
 struct State {
-    /// As it is on the SSD, but for what it counts: that is what it counted when this opening began.
+    /// The superblock on the SSD, but with the count from the beginning of this opening.
     superblock: CacheSuperblock,
-    /// Bytes written in this opening or about to be, and how many the superblock counts.
+    /// Bytes written in this opening or about to be, and the number that the superblock counts.
     claimed: u64,
     counted: u64,
-    /// The last superblock was written, or there is none any more: nothing is counted.
+    /// The last superblock was written, or it was erased: counting has ended.
     has_ended: bool,
 }
 
 impl State {
-    /// What is stored if so many bytes of this opening are counted.
+    /// The superblock to store if this many bytes of this opening are counted.
     fn counting(&self, bytes: u64, granted: i64) -> CacheSuperblock {
         let mut stored = self.superblock.clone();
         stored.written = stored.written.saturating_add(bytes);
@@ -50,7 +52,7 @@ impl State {
 }
 
 impl Account {
-    /// Of an SSD with this superblock.
+    /// The account of an SSD with this superblock.
     pub fn new(superblock: CacheSuperblock) -> Account {
         let bytes = superblock.plot.ssd_sectors * SECTOR_BYTES as u64;
         let step = (bytes / STEP_PART).max(STEP_BYTES_MIN.min(bytes / STEP_PART_MAX));
@@ -58,14 +60,14 @@ impl Account {
         Account { state: Mutex::new(state), granted: AtomicI64::new(0), step }
     }
 
-    /// Time has brought so many bytes of the budget.
+    /// Adds what time has brought to the budget, in bytes.
     pub fn grant(&self, bytes: i64) {
         self.granted.fetch_add(bytes, Relaxed);
     }
 }
 
 impl Ssd {
-    /// So many bytes are about to be written. False, and the SSD is detached, if it cannot be told.
+    /// Called before this many bytes are written. False, and the SSD is detached, if the superblock cannot be updated.
     pub(super) fn claim(&self, bytes: u64) -> Result<bool> {
         let mut state = self.account.state.lock();
         state.claimed += bytes;
@@ -78,7 +80,7 @@ impl Ssd {
         self.store(&stored)
     }
 
-    /// This is the superblock from now on: the cache is in use.
+    /// Stores a new superblock: the cache is in use from here on.
     pub(super) fn begin_account(&self, superblock: &CacheSuperblock) -> Result<bool> {
         let mut state = self.account.state.lock();
         state.superblock = superblock.clone();
@@ -88,8 +90,8 @@ impl Ssd {
         self.store(&stored)
     }
 
-    /// The last superblock: nothing is written behind it. It counts what was written, and has what the policy says is
-    /// left of the budget.
+    /// Stores the last superblock; nothing is written after it. It has the exact count, and the rest of the budget
+    /// according to the policy.
     pub(super) fn end_account(&self, superblock: &CacheSuperblock, budget_left: i64) -> Result<bool> {
         let mut state = self.account.state.lock();
         state.has_ended = true;
@@ -100,7 +102,7 @@ impl Ssd {
         self.store(&stored)
     }
 
-    /// It is no cache any more, whatever is written yet.
+    /// Erases the superblock: the SSD is no longer a cache, whatever is still written to it.
     pub(super) fn erase_superblock(&self) -> Result<bool> {
         self.account.state.lock().has_ended = true;
         self.store_sectors(&[0; SECTOR_BYTES])
@@ -110,7 +112,7 @@ impl Ssd {
         self.store_sectors(&superblock.encode())
     }
 
-    /// Both copies, one after the other, and durable; false, and the SSD is detached, if that failed.
+    /// Writes both copies, one after the other, durably; false, and the SSD is detached, if that failed.
     fn store_sectors(&self, content: &[u8]) -> Result<bool> {
         for sector in [0, self.plot.ssd_sectors - 1] {
             if !self.program(sector, content, Cause::CacheMetadata)? || !self.flush()? {

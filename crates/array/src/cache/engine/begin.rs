@@ -1,4 +1,4 @@
-//! From what was found to a cache in use.
+//! Puts a cache into use, given what an opening found.
 
 use super::brain::Brain;
 use super::budget::Budget;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, Lba, Result};
 
-/// An SSD, the NVRAM beside it, and what was found there.
+/// An SSD, its NVRAM, and what was found on them.
 pub(super) struct Kept {
     pub ssd: Device,
     pub nvram: Option<Device>,
@@ -30,11 +30,11 @@ pub(super) struct Kept {
 pub(super) type Begun = (Option<Ssd>, Brain, BTreeSet<u64>, Vec<Lba>, About);
 
 impl Kept {
-    /// From here on the cache is in use: SSD, NVRAM and array say so.
+    /// Puts the cache into use, and records that on SSD, NVRAM and members.
     pub fn begin(self, array: &Array, options: &CacheOptions) -> Result<Begun> {
         let Kept { ssd, nvram, mut opened } = self;
         let shape = array.core().shape;
-        // What held nothing that counts is used as far as it goes.
+        // An NVRAM without valid content is used in its full size.
         let used = opened.recovered.as_ref().map_or(0, |_| opened.superblock.nvram_half);
         let nvram = nvram.map(|nvram| fitted(&nvram, used));
         let as_found = opened.superblock.clone();
@@ -50,7 +50,7 @@ impl Kept {
         if is_empty {
             (superblock.tag, superblock.bond) = (array.core().env.random(), 0);
         }
-        // Of the session before, too, if the power went before the members were told.
+        // Also needed for the bond of the previous session, if the power was lost before the members had it.
         array.core().bind(superblock.bond)?;
         superblock.begin_session(array.core().env.random() | 1);
         (superblock.clean, superblock.nvram) = (false, nvram.is_some());
@@ -106,7 +106,7 @@ impl Kept {
     }
 }
 
-/// Pages of the log that were on their way when the power went.
+/// Writes pages of the log that were in flight when the power was lost.
 fn write_log_pages(ssd: &Ssd, recovered: &Recovered) -> Result<()> {
     for (sequence, entries) in &recovered.unwritten {
         let head = recovered.state.log.0;
@@ -119,7 +119,7 @@ fn write_log_pages(ssd: &Ssd, recovered: &Recovered) -> Result<()> {
     Ok(())
 }
 
-/// Rows of which the cache has what their parity lacks.
+/// Rows whose missing deltas the cache has.
 pub(super) fn dirty_rows(restored: &Restored, row_sectors: u64) -> BTreeSet<u64> {
     let newest: BTreeMap<PageNo, LogEntry> =
         restored.entries.iter().map(|(entry, _)| (entry.page, *entry)).collect();

@@ -1,8 +1,8 @@
-//! Jobs behind the answer: tasks that carry them out in the order in which they were made.
+//! Jobs that requests do not wait for: tasks carry them out in the order in which they were made.
 //!
-//! 1. Jobs are queued under the policy's lock, so that they are in the order of their turns: the first that is not done
-//!    waits for nobody who is behind it.
-//! 2. So many may wait; requests wait then.
+//! 1. Jobs are queued under the policy's lock, in the order of their turns: the first unfinished job never waits for
+//!    one behind it.
+//! 2. Their number is limited; beyond it requests wait.
 
 use super::core::Core;
 use super::job::Job;
@@ -11,9 +11,9 @@ use std::sync::Arc;
 use vellum_base::Env;
 use vellum_base::sync::{Condvar, Mutex};
 
-/// Tasks that carry jobs out.
+/// Number of tasks.
 const TASKS: usize = 8;
-/// So many jobs are behind.
+/// Most jobs queued or in progress.
 const JOBS_MAX: usize = 512;
 
 /// See the module.
@@ -39,7 +39,8 @@ impl Behind {
         for job in jobs {
             let (core, waiting) = (core.clone(), self.waiting.clone());
             self.lanes.push(Box::new(move || {
-                // What fails here has ended the array, or detached the SSD, or made a row unknown: others see that.
+                // Errors are ignored: a failure has ended the array, detached the SSD or made a row unknown, which
+                // others see.
                 let _ = core.carry(job, &[]);
                 *waiting.count.lock() -= 1;
                 waiting.fewer.notify_all();
@@ -47,12 +48,12 @@ impl Behind {
         }
     }
 
-    /// Returns when there is room for more.
+    /// Waits until there is room for more jobs.
     pub fn wait_for_room(&self) {
         self.wait_below(JOBS_MAX);
     }
 
-    /// Returns when all is done.
+    /// Waits until all jobs are done.
     pub fn drain(&self) {
         self.wait_below(1);
     }

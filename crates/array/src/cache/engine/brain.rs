@@ -1,8 +1,9 @@
-//! The policy under its lock: what it answers becomes jobs (`brain/translate.rs`).
+//! The policy and its lock: its answers become jobs (`brain/translate.rs`).
 //!
-//! 1. Jobs are made, and take their turns, under the policy's lock, in the order of the steps.
-//! 2. With an NVRAM what the steps change goes there in their order, and jobs wait until it is durable (`Job::after`).
-//! 3. The staging buffer follows the steps at once, under that lock: jobs hold the deltas that they need.
+//! 1. Jobs are made, and take their turns, under the policy's lock, in the order of its steps.
+//! 2. With an NVRAM, changes made by the steps are appended to it in their order, and jobs wait until these are durable
+//!    (`Job::after`).
+//! 3. The staging buffer is updated by the steps at once, under that lock; jobs hold the deltas that they need.
 
 mod translate;
 
@@ -21,33 +22,33 @@ use vellum_base::Lba;
 use vellum_base::hash::FixedMap;
 use vellum_base::sync::Mutex;
 
-/// The policy, and what goes with it.
+/// The policy, and the state that belongs to it.
 pub(super) struct Brain {
     pub policy: Box<dyn Policy>,
     pub steps: Steps,
     /// Deltas in the staging buffer, by base.
     pub staging: FixedMap<PageNo, Arc<[u8]>>,
-    /// How often the content of a page of the window was replaced: it may stay the base of its sector then.
+    /// How often the content of a page in the window was replaced, which may stay the base of its sector then.
     stamps: FixedMap<PageNo, u32>,
-    /// Flash that may be written.
+    /// The budget of flash writes, if there is one.
     pub budget: Option<Budget>,
-    /// Whether parity may be put off.
+    /// True if parity may be deferred.
     pub defers: bool,
     /// Data sectors of a row.
     pub row_sectors: u64,
-    /// What the last [`Brain::write`] could add to, if nothing came between.
+    /// The last [`Brain::write`] made a job that the next may extend, as nothing came between.
     joins: bool,
     pub nvram: Option<Arc<Nvram>>,
-    /// Pages of the log that are to be written, with an NVRAM.
+    /// Pages of the log to be written, with an NVRAM.
     pub due: Arc<DuePages>,
-    /// What pages of the SSD hold, and the tag of those that count.
+    /// Checksums of the SSD's pages, and the tag of valid pages.
     pub sums: Arc<Sums>,
     pub tag: u64,
-    /// Of bases whose deltas are in pages: what those pages must be (`delta_page::check_of`).
+    /// For bases whose deltas are in delta pages: what identifies these (`delta_page::check_of`).
     pub checks: FixedMap<PageNo, u32>,
-    /// Rows whose parity lacks what nobody knows.
+    /// Rows whose parity lacks deltas that are not known.
     pub unknown: Arc<Mutex<BTreeSet<u64>>>,
-    /// For the NVRAM, of the steps that are translated.
+    /// Records for the NVRAM, of the steps being translated.
     records: Vec<Record>,
 }
 
@@ -72,7 +73,7 @@ impl Brain {
         }
     }
 
-    /// A number that no record in NVRAM has; without one they are of no use.
+    /// A new stamp for records in NVRAM; 0 without one, as it is not used then.
     pub fn stamp(&self) -> u64 {
         self.nvram.as_ref().map_or(0, |nvram| nvram.stamp())
     }
@@ -83,8 +84,8 @@ impl Brain {
         }
     }
 
-    /// What the steps have changed goes to NVRAM as a whole. Jobs wait for it, and for what earlier steps changed: a
-    /// page may have been dropped whose sector is written now.
+    /// Appends the records of all steps to the NVRAM as one unit. Jobs wait for them, and for earlier ones: for
+    /// example, the page of a sector that is written now may have been dropped before.
     fn append_records(&mut self, jobs: &mut Jobs) {
         let Some(nvram) = &self.nvram else { return };
         let begun = self.records.iter().filter_map(|record| match record {
@@ -102,7 +103,7 @@ impl Brain {
         jobs.now.iter_mut().chain(&mut jobs.behind).for_each(|job| job.after = after);
     }
 
-    /// Asks the policy for something that is no request of a sector.
+    /// Asks the policy for something other than the read or write of a sector.
     pub fn ask(
         &mut self,
         turns: &Arc<Turns>,
@@ -115,7 +116,7 @@ impl Brain {
         self.translate(turns, jobs, None, None);
     }
 
-    /// The page that a write of this sector finds.
+    /// The page that a write of this sector replaces or takes as a base.
     pub fn prior(&self, lba: Lba) -> Option<Prior> {
         if let Some(page) = self.policy.base(lba) {
             let stamp = self.stamps.get(&page).copied().unwrap_or(0);
@@ -127,7 +128,7 @@ impl Brain {
         }
     }
 
-    /// A write of one sector.
+    /// Writes one sector.
     pub fn write(&mut self, turns: &Arc<Turns>, jobs: &mut Jobs, asked: &Asked) {
         self.steps.clear();
         let delta = asked.delta.as_ref().filter(|_| self.may_be_put_off(asked.lba)).map(|delta| delta.len());
@@ -135,13 +136,14 @@ impl Brain {
         self.translate(turns, jobs, Some(asked), None);
     }
 
-    /// With an NVRAM parity of an unknown row is not: after a cut a row with deltas is a row of which all that its
-    /// parity lacks is known.
+    /// With an NVRAM, parity of an unknown row is not deferred: so after a crash a row with deltas is always one whose
+    /// parity lacks nothing else.
     fn may_be_put_off(&self, lba: Lba) -> bool {
         self.nvram.is_none() || !self.unknown.lock().contains(&(lba.0 / self.row_sectors))
     }
 
-    /// A read of one sector: where it is, its turn there, and whom to give what was read from the array.
+    /// Reads one sector: returns where it is, the turn for reading it there, and a promise to give the content if it is
+    /// to fill pages.
     pub fn read(&mut self, turns: &Arc<Turns>, jobs: &mut Jobs, lba: Lba) -> (Source, Turn, Option<Promise>) {
         self.steps.clear();
         let newest = self.policy.read(lba, &mut self.steps);
@@ -154,7 +156,7 @@ impl Brain {
         (source, turn, promise)
     }
 
-    /// Where a sector is, and a turn there.
+    /// Where a sector is, and a turn for reading it there.
     pub fn find(&self, turns: &Arc<Turns>, lba: Lba) -> (Source, Turn) {
         let source = self.source_of(lba, self.policy.newest(lba));
         let turn = turns.take(self.places_of(lba, &source));
@@ -178,7 +180,7 @@ impl Brain {
         }
     }
 
-    /// The page and the delta of a sector whose parity is put off.
+    /// The base and the delta of a sector whose parity is deferred.
     pub fn newest(&self, lba: Lba) -> Option<(PageNo, Delta)> {
         match self.source_of(lba, self.policy.newest(lba)) {
             Source::Changed(base, delta) => Some((base, delta)),
@@ -186,16 +188,16 @@ impl Brain {
         }
     }
 
-    /// An entry as it is stored: that of a base says what the page of its delta must be. Where in there the delta lies
-    /// that page knows.
+    /// An entry in its stored form. That of a base identifies the page of its delta; the place within is found in that
+    /// page.
     pub fn logged(&self, entry: LogEntry) -> LogEntry {
-        // LeavO's old pages have newer ones there; they are no more when it is closed.
+        // Old pages of LeavO have their newer page there instead; there are none when it is closed.
         let delta = entry.delta.zip(self.checks.get(&entry.page));
         let delta = delta.map(|((home, ..), check)| (home, (check & 0xFFF) as u16, (check >> 12) as u16));
         LogEntry { delta, ..entry }
     }
 
-    /// What an opening found.
+    /// Takes over what an opening found.
     pub fn restore(&mut self, entries: &[(LogEntry, Option<u64>)]) {
         for (entry, _) in entries {
             if let Some((_, low, high)) = entry.delta {
@@ -214,7 +216,7 @@ impl Brain {
     }
 }
 
-/// Whether a step needs a sector's content.
+/// True if a step needs a sector's content.
 fn fills(step: &Step) -> bool {
     matches!(step, Step::WritePage { .. } | Step::Hold { .. })
 }

@@ -1,4 +1,4 @@
-//! A budget of flash bytes a day: the policy is given what time brings, less what was written without asking it.
+//! A budget of flash bytes per day: the policy is granted what time brings, minus writes that it does not account for.
 //! Only time during which the array is open counts.
 
 use super::options::CacheFormat;
@@ -10,20 +10,20 @@ const DAY: u128 = 24 * 3600 * 1_000_000_000;
 /// See the module.
 pub(super) struct Budget {
     bytes_a_day: u64,
-    /// What belongs to the time before was given.
+    /// The time up to which the budget was granted.
     given_until: Nanos,
-    /// Bytes of metadata that were charged.
+    /// Bytes of metadata already charged.
     metadata: u64,
 }
 
 impl Budget {
-    /// From `now` on. `bytes_a_day` is not 0.
+    /// A budget that starts at `now`. `bytes_a_day` must not be 0.
     pub fn new(bytes_a_day: u64, now: Nanos) -> Budget {
         Budget { bytes_a_day, given_until: now, metadata: 0 }
     }
 
-    /// What time has brought that was not given yet, and, of so many bytes of metadata that were written so far, those
-    /// that were not charged. Parts of a byte come with the next.
+    /// The bytes that time has brought since the last call and, of `metadata` bytes written so far, those not yet
+    /// charged. Fractions of a byte are carried over.
     pub fn due(&mut self, now: Nanos, metadata: u64) -> (i64, i64) {
         let (since, rate) =
             (u128::from(now.saturating_sub(self.given_until).0), u128::from(self.bytes_a_day));
@@ -34,7 +34,7 @@ impl Budget {
     }
 }
 
-/// Refuses a budget that nobody keeps, or that lets nothing in.
+/// Fails for a budget that the policy does not support, or that is too small for a single page.
 pub(super) fn check_budget(format: &CacheFormat) -> Result<()> {
     match format.budget {
         Some(_) if format.scheme != Scheme::Kdd => {

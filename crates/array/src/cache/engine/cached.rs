@@ -1,8 +1,10 @@
-//! An array with a cache: how it is made, opened, closed, and lost again.
+//! An array with a cache: attaching, opening, and the objects behind it.
 //!
-//! 1. Before anything on the SSD changes its superblock says that it was not closed. Whoever finds that empties it.
-//! 2. Array and cache are closed with the same new bond, the cache first. Once one of them is in use neither has it.
-//! 3. Rows that are stale and of which the cache has nothing are unknown: their parity is made anew from data.
+//! 1. Before anything else on the SSD changes, its superblock says that it was not closed. Without an NVRAM, an opening
+//!    that finds this empties the cache.
+//! 2. Array and cache are closed with the same new bond, the cache first. Once one of them is in use it no longer has
+//!    that bond.
+//! 3. A row is unknown if it is stale and the cache has nothing of it: its parity is recomputed from data.
 
 use super::begin::Kept;
 use super::behind::Behind;
@@ -21,36 +23,37 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Result};
 
-/// Calls that read pages of the SSD for one request, or write sectors again.
+/// Concurrent calls that read pages of the SSD for a request, or write sectors again.
 const READERS: usize = 8;
 
-/// An array and its cache. Dropped without [`CachedArray::close`] it is as after a power cut.
+/// An array and its cache. Dropping it without [`CachedArray::close`] is like a power loss.
 pub struct CachedArray {
-    /// First of all: the cleaner, then those who work for requests, end before what they work on.
+    /// First, as fields are dropped in order: the cleaner, then tasks that work for requests, end before what they work
+    /// on.
     pub(super) cleaner: Option<Cleaner>,
     pub(super) behind: Behind,
     pub(super) io: Lanes,
-    /// With an NVRAM. What it waits for has ended before it.
+    /// With an NVRAM. It ends after those whose work it waits for.
     pub(super) logger: Option<Logger>,
     pub(super) core: Arc<Core>,
     pub(super) about: About,
 }
 
-/// What does not change while it is open.
+/// What does not change while the cache is open.
 pub(super) struct About {
     pub superblock: Option<CacheSuperblock>,
-    /// Why the cache was found empty, if it was.
+    /// Why the cache was emptied at the opening, if it was.
     pub emptied: Option<String>,
     /// The next page of the log to write.
     pub log_next: u64,
 }
 
 impl CachedArray {
-    /// Makes the SSD the array's cache. If that is refused the array is closed.
+    /// Makes the SSD the array's cache. The array is closed if that fails.
     ///
     /// # Errors
-    /// [`vellum_base::Kind::Invalid`] if the SSD is too small or the array has a cache already,
-    /// [`vellum_base::Kind::Busy`] if it is a cache or a member of an array already and `force` is not given.
+    /// [`vellum_base::Kind::Invalid`] if the SSD is too small or the array already has a cache,
+    /// [`vellum_base::Kind::Busy`] if the SSD is already a cache or a member and `force` is not set.
     pub fn attach(
         array: Array,
         ssd: Device,
@@ -60,7 +63,7 @@ impl CachedArray {
         CachedArray::attach_with_nvram(array, ssd, None, format, options)
     }
 
-    /// The same, with an NVRAM in which it keeps what it knows over a power cut (KDD only).
+    /// The same, with an NVRAM that keeps the cache's state across a power loss (KDD only).
     pub fn attach_with_nvram(
         array: Array,
         ssd: Device,
@@ -77,17 +80,17 @@ impl CachedArray {
         }
     }
 
-    /// An array with the cache that it had; without one if `ssd` is None or cannot be read: then parity that was put
-    /// off is made anew from data. If that is refused the array is closed, and its cache counts as before.
+    /// Opens an array with its cache; without one if `ssd` is `None` or unreadable, in which case deferred parity is
+    /// recomputed from data. If that fails the array is closed, and its cache stays valid.
     ///
     /// # Errors
-    /// [`vellum_base::Kind::Invalid`] if this is not the array's cache, or it is not there and has something that
-    /// counts, unless [`CacheOptions::without_cache`] is set; [`vellum_base::Kind::Corrupt`] if it is none.
+    /// [`vellum_base::Kind::Invalid`] if this is not the array's cache, or if a cache with valid content is absent,
+    /// unless [`CacheOptions::without_cache`] is set; [`vellum_base::Kind::Corrupt`] if the SSD is no cache.
     pub fn open(array: Array, ssd: Option<Device>, options: CacheOptions) -> Result<CachedArray> {
         CachedArray::open_with_nvram(array, ssd, None, options)
     }
 
-    /// The same, with the NVRAM that its cache has, or is to have from now on.
+    /// The same, with the NVRAM that the cache has, or is to have from now on.
     pub fn open_with_nvram(
         array: Array,
         ssd: Option<Device>,
@@ -136,7 +139,7 @@ impl CachedArray {
         })
     }
 
-    /// Its clock and tasks.
+    /// Clock and tasks of the array.
     pub fn env(&self) -> Arc<dyn Env> {
         self.core.env.clone()
     }

@@ -1,10 +1,11 @@
-//! What goes on beside requests: stale rows are cleaned, unknown ones made anew.
+//! Background work: stale rows are cleaned, unknown ones resynchronised.
 //!
-//! 1. It rests until it is woken, or until the array may be idle while rows are stale.
-//! 2. Rows whose parity lacks what nobody knows go first, then those beyond the bound, then, when there are no
-//!    requests, all. While a member is lost those of which the cache knows it go before them: only these can be lost.
-//!    The members hear of what is whole again (`marks.rs`).
-//! 3. A row that cannot be made anew is tried again when other members count, or when it was known meanwhile.
+//! 1. The cleaner sleeps until it is woken, or while rows are stale until the array may be idle.
+//! 2. Unknown rows go first, then rows beyond the bound, then, when there are no requests, all others. While a member
+//!    is lost, known rows go before unknown ones: only their data can still be saved. The members' marks are cleared in
+//!    between (`marks.rs`).
+//! 3. A row that cannot be resynchronised is tried again when the roster has changed, or when the row was known in the
+//!    meantime.
 
 use super::brain::Brain;
 use super::core::Core;
@@ -18,10 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
 use vellum_base::{Cause, Nanos, Result, Task};
 
-/// Rows that are looked up at once.
+/// Rows looked up at a time.
 const ROWS_AT_ONCE: usize = 64;
 
-/// A task, until it is dropped.
+/// The cleaner's task; dropping this ends it.
 pub(super) struct Cleaner {
     closing: Arc<AtomicBool>,
     bell: Arc<Bell>,
@@ -29,7 +30,7 @@ pub(super) struct Cleaner {
 }
 
 impl Cleaner {
-    /// Cleans when there were no requests for `idle_after`.
+    /// Starts the cleaner, which treats the array as idle after `idle_after` without requests.
     pub fn start(core: &Arc<Core>, idle_after: Nanos) -> Cleaner {
         let closing = Arc::new(AtomicBool::new(false));
         let work = Work {
@@ -57,21 +58,21 @@ struct Work {
     core: Arc<Core>,
     closing: Arc<AtomicBool>,
     idle_after: Nanos,
-    /// Requests when there was the last one, and when.
+    /// Number of requests at the last look that found new ones, and its time.
     last: (u64, Nanos),
     tried: Tried,
-    /// Rows were made anew, and the members have not heard of it.
+    /// Rows were resynchronised, and their marks on members not cleared since.
     made_anew: bool,
 }
 
-/// Rows whose parity lacks what nobody knows, as far as they were tried.
+/// Progress of resynchronising unknown rows.
 #[derive(Default)]
 struct Tried {
-    /// The array's, when that began.
+    /// The roster's event when this pass began.
     event: u64,
-    /// The next is this one or behind it.
+    /// The pass continues at this row.
     next: u64,
-    /// All were tried, when so many had become unknown.
+    /// All were tried when the counter of rows that became unknown had this value.
     all_of: Option<u64>,
 }
 
@@ -82,13 +83,13 @@ impl Work {
             let cleaned = is_degraded && self.clean_one();
             let resynced = !cleaned && self.resync_one();
             let worked = cleaned || resynced || !is_degraded && self.clean_one();
-            // Nobody knew them, and all are known again: the members hear of it however busy the array is.
+            // No rows are unknown any more: their marks are cleared even under load.
             let all_known = !cleaned && !resynced && std::mem::take(&mut self.made_anew);
             let told = match all_known || !worked && (is_degraded || self.is_idle()) {
                 true => self.core.tell_whole_rows(),
                 false => self.core.tell_many_whole_rows(),
             };
-            // An error is the array's end.
+            // An error means that the array has ended.
             if !worked || told.is_err() {
                 self.rest();
             }
@@ -99,7 +100,8 @@ impl Work {
         self.core.now() >= self.last.1 + self.idle_after
     }
 
-    /// Until there is something to do at once, or may be when the array is idle, or there is work at all.
+    /// Sleeps until there is immediate work, until the array may be idle, or, if nothing is stale, until there is any
+    /// work.
     fn rest(&self) {
         let bell = &self.core.array.core().bell;
         bell.await_any(true);
@@ -108,19 +110,19 @@ impl Work {
         bell.wait(&*self.core.env, deadline);
     }
 
-    /// Whether there is something to do when the array is idle.
+    /// True if there is work for when the array is idle.
     fn owes(&self) -> bool {
         let stale = &self.core.array.core().stale;
         stale.count() > 0 || stale.is_behind()
     }
 
-    /// When the array may be idle. If it is, and there is something that cannot be done: a while from now.
+    /// When the array may be idle. If it is already, and the remaining work cannot be done now: `idle_after` from now.
     fn next_look(&self) -> Nanos {
         let idle = self.last.1 + self.idle_after;
         if idle > self.core.now() { idle } else { self.core.now() + self.idle_after }
     }
 
-    /// Makes a row anew whose parity lacks what nobody knows. False if there is none.
+    /// Resynchronises an unknown row. False if there is none.
     fn resync_one(&mut self) -> bool {
         let Some(row) = self.next_unknown() else { return false };
         let lost_track = &self.core.counters.lost_track;
@@ -136,7 +138,7 @@ impl Work {
         true
     }
 
-    /// One after the other, and around, so that those that are stuck are not gone through for each.
+    /// The next unknown row, round robin, so that stuck rows are not visited each time.
     fn next_unknown(&mut self) -> Option<u64> {
         let (core, tried) = (&self.core, &mut self.tried);
         let event = core.array.core().roster().event;
@@ -156,7 +158,7 @@ impl Work {
         found
     }
 
-    /// Cleans a row or some, if it is time. False if it is not, or there are none.
+    /// Cleans one or more rows if it is time for that. False if it is not, or if there are none.
     fn clean_one(&mut self) -> bool {
         let core = &self.core;
         let requests = core.counters.requests.load(Relaxed);
@@ -173,13 +175,13 @@ impl Work {
 }
 
 impl Core {
-    /// After a request: there may be work for the cleaner now.
+    /// Called after a request: wakes the cleaner if there may be work.
     pub fn wake_cleaner(&self) {
         let bell = &self.array.core().bell;
         if self.is_near_bound() { bell.ring() } else { bell.ring_if_awaited() }
     }
 
-    /// Nobody knows any more what the parity of this row lacks.
+    /// Marks a row as unknown: the deltas that its parity lacks are no longer known.
     pub fn lose_track(&self, row: u64) {
         if !self.unknown.lock().insert(row) {
             return; // What the NVRAM has of it does not count already.
@@ -191,10 +193,10 @@ impl Core {
         self.try_again(row);
     }
 
-    /// The cleaner tries to make this row anew, also if that could not be done before.
+    /// Makes the cleaner try this row again, even if it failed before.
     pub fn try_again(&self, row: u64) {
         {
-            // Together: who sees the one sees the other.
+            // Under one lock, so that both changes are seen together.
             let mut stuck = self.stuck.lock();
             stuck.remove(&row);
             self.counters.lost_track.fetch_add(1, Relaxed);
@@ -202,8 +204,8 @@ impl Core {
         self.array.core().bell.ring();
     }
 
-    /// The row's parity has all of its data; `stamp` was drawn with the turn at it. Where track was lost since then the
-    /// NVRAM does not agree: the row stays unknown, until it is made anew with a newer stamp.
+    /// Notes that the row's parity covers all its data; `stamp` was drawn with the turn for that. If the row was lost
+    /// track of since, the NVRAM refuses: it stays unknown until it is resynchronised with a newer stamp.
     pub fn is_whole(&self, row: u64, stamp: u64) {
         if self.nvram.as_ref().is_none_or(|nvram| nvram.cleaned(row, stamp)) {
             self.unknown.lock().remove(&row);
@@ -215,7 +217,7 @@ impl Core {
         self.put_off() > self.stale_rows_max / 8 * 7
     }
 
-    /// The policy hears of what has changed: whether parity may be put off, and the budget that time brings.
+    /// Tells the policy whether parity may be deferred, and grants the budget that time has brought.
     pub fn keep_up(&self, brain: &mut Brain) {
         if let (Some(budget), Some(ssd)) = (&mut brain.budget, &self.ssd) {
             let metadata = ssd.ledger.snapshot().programmed_by(Cause::CacheMetadata);
@@ -224,7 +226,7 @@ impl Core {
             brain.policy.grant(-metadata);
             let before = left(&*brain.policy);
             brain.policy.grant(brought);
-            // What was more than it holds is gone.
+            // What exceeds its capacity is lost.
             ssd.account.grant(left(&*brain.policy) - before);
         }
         let defers = self.may_put_off();
@@ -234,17 +236,17 @@ impl Core {
         }
     }
 
-    /// Cleans a little; false if there was nothing to clean.
+    /// Cleans a few rows; false if there was nothing to clean.
     pub fn clean_some(&self) -> Result<bool> {
         let mut worked = false;
         self.ask(|policy, steps| worked = policy.idle(steps))?;
         Ok(worked)
     }
 
-    /// Returns when parity of fewer rows is put off than may be. Requests under way may make a few more so; rows that
-    /// nobody knows do not count, or the first write after a cut might wait for a resync of them all.
-    /// With a member lost nothing is put off, and nothing is waited for. A row that cannot be cleaned is unknown then,
-    /// and no concern of who waits.
+    /// Waits until fewer rows are deferred than the bound; requests in flight may exceed it by a few. Unknown rows do
+    /// not count, or the first write after a crash might wait until all are resynchronised. With a member lost nothing
+    /// is deferred, and there is no wait. A row that cannot be cleaned becomes unknown, which does not hold up the
+    /// caller.
     pub fn keep_bound(&self) -> Result<()> {
         while self.put_off() >= self.stale_rows_max && self.array.lost_members() == 0 {
             match self.clean_some() {
@@ -256,12 +258,12 @@ impl Core {
         Ok(())
     }
 
-    /// Rows of which the cache has what their parity lacks.
+    /// Number of stale rows whose deltas the cache has.
     fn put_off(&self) -> u64 {
         self.array.core().stale.count().saturating_sub(self.unknown.lock().len() as u64)
     }
 
-    /// A row whose parity lacks what nobody knows, from `first` on, that is not stuck.
+    /// The first unknown row from `first` on that is not stuck.
     fn unknown_row(&self, mut first: u64) -> Option<u64> {
         let stuck = self.stuck.lock();
         if self.ssd().is_some() {
@@ -276,7 +278,7 @@ impl Core {
         }
     }
 
-    /// Makes a row anew that is unknown; what the cache has of it is cleaned with it.
+    /// Resynchronises a row that is unknown; otherwise cleans it by the deltas that the cache has.
     pub fn resync(&self, row: u64) -> Result<()> {
         let mut jobs = Jobs::default();
         {

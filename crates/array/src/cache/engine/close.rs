@@ -1,4 +1,4 @@
-//! How a cache is closed, so that it is found as it was.
+//! Closing a cache, so that the next opening finds it as it was.
 
 use super::cached::CachedArray;
 use super::core::Core;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use vellum_base::{Cause, Error, Kind, Result};
 
 impl CachedArray {
-    /// Ends everything; the cache is found as it was at the next [`CachedArray::open`].
+    /// Ends all tasks and closes cache and array; the next [`CachedArray::open`] finds the cache as it was.
     pub fn close(self) -> Result<()> {
         let CachedArray { cleaner, behind, io, logger, core, about } = self;
         drop(cleaner);
@@ -35,7 +35,7 @@ impl CachedArray {
 }
 
 impl Core {
-    /// The SSD is closed, if its log was written; returns what it says, None if it does not count.
+    /// Closes the SSD if its log was written; returns its last superblock, or `None` if the cache is not valid.
     fn leave(&self, superblock: Option<CacheSuperblock>, is_logged: bool) -> Result<Option<CacheSuperblock>> {
         let (Some(ssd), Some(mut superblock), true) = (self.ssd(), superblock, is_logged) else {
             return Ok(None);
@@ -53,7 +53,7 @@ impl Core {
         Ok(ssd.end_account(&superblock, budget_left)?.then_some(superblock))
     }
 
-    /// The NVRAM has everything, and no intents; false if that cannot be.
+    /// Makes the NVRAM durable with everything, and without intents; false if that is impossible.
     fn rest_in_nvram(&self) -> Result<bool> {
         self.resync_unknown();
         self.flush()?;
@@ -63,26 +63,26 @@ impl Core {
         }
     }
 
-    /// Nothing is staged any more, and no row that the policy has deltas of is unknown.
+    /// Empties the staging buffer, and cleans unknown rows of which the policy has deltas.
     fn settle(&self) -> Result<()> {
         self.resync_unknown();
         let mut jobs = Jobs::default();
         self.brain.lock().ask(&self.turns, &mut jobs, |policy, steps| policy.settle(steps));
         match self.carry_all(jobs.now, &[]) {
             Err(error) if error.kind() == Kind::PowerLost => Err(error),
-            // Of a row that cannot be cleaned nobody knows what its parity lacks from then on.
+            // A row that could not be cleaned is unknown from then on.
             _ => self.array.core().check_writable(),
         }
     }
 
-    /// What the policy has of rows of which nobody knows what their parity lacks does not count: their parity is made
-    /// anew from data. The others stay stale, and so do those where that cannot be.
+    /// Discards the policy's deltas of unknown rows by recomputing their parity from data. Where that fails, and in all
+    /// other unknown rows, parity stays stale.
     fn resync_unknown(&self) {
         let unknown: Vec<u64> = self.unknown.lock().iter().copied().collect();
         unknown.into_iter().for_each(|row| drop(self.ask(|policy, steps| policy.clean_row(row, steps))));
     }
 
-    /// Writes what the policy has to the log; false if there is no SSD to write to.
+    /// Writes the policy's map to the log; false if there is no SSD to write to.
     fn write_log(&self, first: u64) -> Result<bool> {
         let Some(ssd) = self.ssd() else { return Ok(false) };
         if !ssd.write_rest()? {
@@ -92,7 +92,7 @@ impl Core {
             let brain = self.brain.lock();
             brain.policy.entries().into_iter().map(|entry| brain.logged(entry)).collect()
         };
-        // What a page holds that could not be filled is another sector's.
+        // A page that could not be filled holds the content of another sector.
         entries.retain(|entry| !ssd.is_bad(entry.page));
         entries.iter_mut().for_each(|entry| *entry = ssd.sums.complete(entry));
         let mut pages: Vec<&[LogEntry]> = entries.chunks(ENTRIES_PER_LOG_PAGE).collect();

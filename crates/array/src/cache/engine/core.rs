@@ -1,10 +1,11 @@
-//! What the parts of the engine share, and how jobs are carried out.
+//! State shared by the parts of the engine, and the execution of jobs.
 //!
-//! 1. A row is *unknown* while its parity lacks what nobody knows. Its parity is only made anew from data. Rows become
-//!    known again only alone (`Place::Parity`), and unknown so, or by a write of theirs that fails.
-//! 2. When the SSD is detached parity is not put off any more. Deltas that are staged still count.
-//! 3. A deferred write is carried through, whatever happens: the policy counts on it. If a member is lost meanwhile its
-//!    rows are cleaned before the request is answered.
+//! 1. A row is *unknown* while its parity lacks deltas that are not known; it is only recomputed from data. A row
+//!    becomes known again only under an exclusive turn at `Place::Parity`. It becomes unknown under one, too, or when a
+//!    write to it fails.
+//! 2. When the SSD is detached, parity is no longer deferred. Staged deltas stay valid.
+//! 3. A deferred write is always carried through, as the policy relies on it. If a member is lost meanwhile, its rows
+//!    are cleaned before the request is answered.
 
 use super::brain::Brain;
 use super::job::{Delta, Job, Jobs, Op, Source};
@@ -24,10 +25,10 @@ use vellum_base::sync::Mutex;
 use vellum_base::{BlockDevice, Cause, Env, Error, Kind, Lba, Nanos, Result};
 use vellum_codes::delta;
 
-/// Locks that keep requests of one sector apart.
+/// Locks that separate requests for the same sector.
 const STRIPES: usize = 1024;
 
-/// Counters for people.
+/// Counters for [`super::CacheStatus`].
 #[derive(Default)]
 pub(super) struct Counters {
     pub read_hits: AtomicU64,
@@ -38,9 +39,9 @@ pub(super) struct Counters {
     pub rows_resynced: AtomicU64,
     pub cleaning_ns: AtomicU64,
     pub deltas_recomputed: AtomicU64,
-    /// Requests so far: whether the array is idle.
+    /// Number of requests, to see whether the array is idle.
     pub requests: AtomicU64,
-    /// How often a row became unknown.
+    /// How often a row became unknown, or was to be tried again.
     pub lost_track: AtomicU64,
 }
 
@@ -49,25 +50,25 @@ pub(super) struct Core {
     pub env: Arc<dyn Env>,
     pub array: Array,
     pub ssd: Option<Ssd>,
-    /// The same that the brain has.
+    /// The same as in the brain.
     pub nvram: Option<Arc<Nvram>>,
     pub brain: Mutex<Brain>,
     pub turns: Arc<Turns>,
     pub stripes: Vec<Mutex<()>>,
-    /// The same that the brain has.
+    /// The same as in the brain.
     pub unknown: Arc<Mutex<BTreeSet<u64>>>,
-    /// Those that could not be made anew, and were not known since.
+    /// Unknown rows that could not be resynchronised, and were not known since.
     pub stuck: Mutex<BTreeSet<u64>>,
     pub counters: Counters,
     pub stale_rows_max: u64,
     pub opened_at: Nanos,
-    /// How many [`NothingPutOff`] there are.
+    /// Number of [`NothingPutOff`] guards.
     nothing_put_off: AtomicUsize,
-    /// Members are told of whole rows by one at a time.
+    /// Held while the members' marks are cleared.
     pub telling: Mutex<()>,
 }
 
-/// While there is one, parity of no more rows is put off.
+/// While this guard exists, no more parity is deferred.
 pub(super) struct NothingPutOff<'a>(&'a Core);
 
 impl Drop for NothingPutOff<'_> {
@@ -104,19 +105,19 @@ impl Core {
         }
     }
 
-    /// The SSD, while it is of use.
+    /// The SSD, unless it is detached.
     pub fn ssd(&self) -> Option<&Ssd> {
         self.ssd.as_ref().filter(|ssd| !ssd.is_detached())
     }
 
-    /// From now on writes come with their parity; some may be on their way without.
+    /// Ends deferring for new writes; some may still be in flight without parity.
     pub fn put_nothing_off(&self) -> NothingPutOff<'_> {
         self.nothing_put_off.fetch_add(1, Relaxed);
         self.keep_up(&mut self.brain.lock());
         NothingPutOff(self)
     }
 
-    /// Returns when writes that were on their way without parity have marked their rows.
+    /// Waits until writes in flight without parity have marked their rows stale.
     pub fn await_writes(&self) {
         for row in self.turns.rows() {
             let turn = {
@@ -127,7 +128,7 @@ impl Core {
         }
     }
 
-    /// Whether parity may be put off.
+    /// True if parity may be deferred.
     pub fn may_put_off(&self) -> bool {
         self.nothing_put_off.load(Relaxed) == 0 && self.array.lost_members() == 0
     }
@@ -137,7 +138,7 @@ impl Core {
         self.array.row_of(lba)
     }
 
-    /// Asks the policy, and carries its answer out.
+    /// Asks the policy, and carries out its answer.
     pub fn ask(
         &self,
         ask: impl FnOnce(&mut dyn crate::cache::Policy, &mut crate::cache::Steps),
@@ -147,13 +148,13 @@ impl Core {
         self.carry_all(jobs.now, &[])
     }
 
-    /// Carries jobs out, one after the other, all of them: the first error is returned.
+    /// Carries out all jobs, one after the other; returns the first error.
     pub fn carry_all(&self, jobs: Vec<Job>, data: &[u8]) -> Result<()> {
         let results: Vec<Result<()>> = jobs.into_iter().map(|job| self.carry(job, data)).collect();
         results.into_iter().collect()
     }
 
-    /// Carries a job out when it is its turn. `data` is the request's.
+    /// Carries out a job when it is its turn. `data` is the request's.
     pub fn carry(&self, job: Job, data: &[u8]) -> Result<()> {
         let Job { turn, op, after } = job;
         turn.wait();
@@ -187,7 +188,7 @@ impl Core {
         }
     }
 
-    /// Until what was appended to the NVRAM up to there is durable. Without it the cache is of no use.
+    /// Waits until NVRAM records up to `upto` are durable. If they cannot be, the cache is detached.
     fn await_nvram(&self, upto: u64) -> Result<()> {
         let Some(nvram) = self.nvram.as_ref().filter(|_| upto > 0) else { return Ok(()) };
         if !nvram.persist(upto)?
@@ -198,19 +199,19 @@ impl Core {
         Ok(())
     }
 
-    /// Makes all that the NVRAM is told durable.
+    /// Makes all records appended to the NVRAM durable.
     pub fn persist_all(&self) -> Result<()> {
         self.await_nvram(self.nvram.as_ref().map_or(0, |nvram| nvram.appended()))
     }
 
-    /// Adds a record that no step of the policy stands for.
+    /// Appends a record that does not come from a step of the policy.
     fn record(&self, record: Record) {
         if let Some(nvram) = &self.nvram {
             nvram.append([record]);
         }
     }
 
-    /// So many bytes of room in NVRAM.
+    /// Takes this many bytes of room in the NVRAM.
     pub fn room(&self, bytes: usize) -> Result<Option<Room<'_>>> {
         let Some(nvram) = &self.nvram else { return Ok(None) };
         loop {
@@ -222,7 +223,7 @@ impl Core {
         }
     }
 
-    /// Makes all data durable that are written; their intents are retired.
+    /// Makes all written data durable, and retires their intents.
     pub fn flush(&self) -> Result<()> {
         let bound = self.nvram.as_ref().map(|nvram| nvram.bound());
         BlockDevice::flush(&self.array)?;
@@ -234,10 +235,10 @@ impl Core {
 
     fn write_array(&self, lba: Lba, data: &[u8], fua: bool, defer: bool) -> Result<()> {
         let row = self.row_of(lba);
-        // Asked once: it may be detached at any moment.
+        // Read once: the SSD may be detached at any moment.
         let is_attached = self.ssd().is_some();
         if defer && !is_attached {
-            // The policy has a delta of this, and parity will not lack it.
+            // The policy has a delta of this, which parity will not lack.
             self.lose_track(row);
         }
         if !defer || !is_attached {
@@ -259,7 +260,7 @@ impl Core {
     fn fill(&self, page: PageNo, slot: &Slot, cause: Cause, stamp: u64) -> Result<()> {
         let _ends = self.nvram.as_ref().map(|nvram| nvram.ends(page, stamp));
         let Some(ssd) = self.ssd() else { return Ok(()) };
-        // An array that has ended may hold less than what its log brings back at the next opening.
+        // An array that has ended may hold less now than after the next opening has replayed its log.
         let content = slot.wait().filter(|_| self.array.core().check_writable().is_ok());
         let written = match content {
             Some(content) => ssd.write_page(page, &content, cause)?,
@@ -299,7 +300,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes a page of the log when it can be written. For `logger.rs`.
+    /// Writes a page of the log once its entries' contents are there. For `logger.rs`.
     pub fn write_log_page(&self, due: Due) -> Result<()> {
         let Due { sequence, head, .. } = due;
         self.await_nvram(due.after)?;
@@ -317,7 +318,7 @@ impl Core {
         Ok(())
     }
 
-    /// A delta as it was encoded.
+    /// The encoded form of a delta. `read` caches the delta page read last.
     pub fn coded(&self, delta: &Delta, read: &mut Option<(PageNo, Vec<u8>)>) -> Result<Arc<[u8]>> {
         match delta {
             Delta::Here(coded) => Ok(coded.clone()),
@@ -335,7 +336,7 @@ impl Core {
         }
     }
 
-    /// What the cache has there, if that can be read. The caller has the turn at it.
+    /// The cache's content of a sector, if it is readable. The caller has the turn for it.
     pub fn content(&self, source: &Source) -> Option<Vec<u8>> {
         match source {
             Source::Array => None,
@@ -344,12 +345,13 @@ impl Core {
         }
     }
 
-    /// A page of data.
+    /// Reads a data page.
     pub fn read_page(&self, page: PageNo) -> Result<Vec<u8>> {
         self.needed_ssd()?.read_page(page)
     }
 
-    /// A page of data that has this delta, if what it must hold is with that.
+    /// Reads a data page that is the base of this delta; reads the delta first, as its page may have the base's
+    /// checksum.
     pub fn read_base_with(&self, base: PageNo, delta: Option<&Delta>) -> Result<Vec<u8>> {
         if let Some(delta) = delta {
             self.coded(delta, &mut None)?;
@@ -357,9 +359,9 @@ impl Core {
         self.read_page(base)
     }
 
-    /// A page of data and a delta on it.
+    /// Reads a data page and applies a delta to it.
     pub fn read_changed(&self, base: PageNo, delta: &Delta) -> Result<Vec<u8>> {
-        // First: what the page must hold may be with it.
+        // First: the checksum of the base may come with it.
         let coded = self.coded(delta, &mut None)?;
         let mut out = self.read_page(base)?;
         apply(&coded, &mut out)?;
@@ -371,13 +373,13 @@ impl Core {
         self.ssd().ok_or_else(|| Error::new(Kind::Io, "the cache is detached"))
     }
 
-    /// Time since the array was assembled.
+    /// Current time.
     pub fn now(&self) -> Nanos {
         self.env.now()
     }
 }
 
-/// Applies a delta as it was encoded.
+/// Applies an encoded delta.
 pub(super) fn apply(coded: &[u8], page: &mut [u8]) -> Result<()> {
     delta::apply(coded, page).map_err(|error| Error::corrupt(error.to_string()))
 }

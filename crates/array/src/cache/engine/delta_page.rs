@@ -1,4 +1,4 @@
-//! A page of deltas (docs/formats/array.md).
+//! Delta pages (docs/formats/array.md).
 
 use super::job::Stored;
 use super::sums::{known, stored as stored_sum};
@@ -11,14 +11,14 @@ use vellum_codes::crc32c;
 
 const MAGIC: &[u8; 8] = b"VLMDELTA";
 
-/// In the head of a page: heads of deltas have the sums of their bases, where those before version 4 had the upper half
-/// of the sector's number.
+/// Flag in a page's head: heads of deltas have the checksums of their bases. Before version 4 they have the upper half
+/// of the sector's number there instead.
 const WITH_SUMS: u16 = 1;
 
-/// Packs deltas whose places in the page were chosen, each with the sum of its base.
+/// Packs deltas, whose places in the page are given, each with the checksum of its base.
 ///
 /// # Panics
-/// If they do not lie where there is room.
+/// If a delta lies outside the page.
 pub fn encode(tag: u64, deltas: &[(Staged, Arc<[u8]>)], sum: impl Fn(PageNo) -> Option<u32>) -> Vec<u8> {
     let mut out = vec![0; SECTOR_BYTES];
     out[..8].copy_from_slice(MAGIC);
@@ -38,13 +38,13 @@ pub fn encode(tag: u64, deltas: &[(Staged, Arc<[u8]>)], sum: impl Fn(PageNo) -> 
     out
 }
 
-/// By this the entries of bases know the page that has their deltas: 24 bits of its checksum, and not 0. An earlier
-/// content of the page has another, though it may be sound and of the same bases.
+/// Identifies a delta page in the entries of its bases: 24 bits of its checksum, never 0. An earlier page in the same
+/// place has a different value, even if it is valid and has deltas of the same bases.
 pub fn check_of(page: &[u8]) -> u32 {
     (crc32c(page) & 0xFF_FFFF).max(1)
 }
 
-/// The delta that lies there, if this is the page that it was put into; and the sum of its base.
+/// Finds a delta in its page, if this is the page that it was written to; also returns the checksum of its base.
 pub fn find(stored: &[u8], tag: u64, wanted: &Stored) -> Result<(Arc<[u8]>, Option<u32>)> {
     if stored.len() != SECTOR_BYTES || &stored[..8] != MAGIC || !is_sealed(stored) {
         return Err(Error::corrupt("it is no page of deltas"));

@@ -1,5 +1,5 @@
-//! Devices that are let go of while an array is used: its cache's, a member's that is failed, and one that another
-//! replaces. `go_on` hears of the rows that are to be cleaned first, and stops it by false: then nothing has changed.
+//! Operations that remove devices under load: detaching the cache, failing a member, and replacing one. `go_on` gets
+//! the number of rows still to be cleaned first, and stops the operation by returning false; then nothing has changed.
 
 use super::cached::CachedArray;
 use crate::assemble::Device;
@@ -8,8 +8,8 @@ use crate::rebuild::Progress;
 use vellum_base::{Error, Kind, Result};
 
 impl CachedArray {
-    /// Copies a member to another device, as [`crate::Array::replace`] does. Parity may be put off meanwhile; a row
-    /// that has a sector that cannot be read is cleaned first.
+    /// Copies a member to another device, as [`crate::Array::replace`] does. Parity may be deferred meanwhile; a stale
+    /// row with an unreadable sector is cleaned first.
     pub fn replace(
         &self,
         role: usize,
@@ -21,7 +21,7 @@ impl CachedArray {
         self.replace_marked(&mark, device, go_on)
     }
 
-    /// The same with a device that [`crate::Array::prepare`] has marked, perhaps before a crash.
+    /// The same with a device that was marked by [`crate::Array::prepare`], perhaps before a crash.
     pub fn replace_marked(
         &self,
         mark: &Mark,
@@ -31,12 +31,12 @@ impl CachedArray {
         self.array().replace_marked(mark, device, go_on, |row| self.core.resync(row))
     }
 
-    /// Takes a member out, as [`crate::Array::fail`] does, when nothing is put off that it is needed for: what was
-    /// flushed is there if the power goes in the next moment. False if it was stopped.
+    /// Takes a member out, as [`crate::Array::fail`] does, but after cleaning all rows, whose deferred parity would
+    /// need the member: so flushed data survive a power loss right afterwards. False if it was stopped.
     ///
     /// # Errors
-    /// As there, and of rows that cannot be cleaned: what is on the member would be lost. [`crate::Array::fail`] does
-    /// not ask.
+    /// Those of [`crate::Array::fail`], and those of rows that cannot be cleaned: the member's data in them would be
+    /// lost. [`crate::Array::fail`] does not check that.
     pub fn fail(&self, role: usize, go_on: impl FnMut(u64) -> bool) -> Result<bool> {
         self.array().check_can_do_without(role)?;
         let _nothing = self.core.put_nothing_off();
@@ -46,16 +46,16 @@ impl CachedArray {
         self.array().fail(role).map(|()| true)
     }
 
-    /// Cleans all rows and lets go of the SSD, which is no cache then. Requests go on. False if it was stopped.
+    /// Cleans all rows and detaches the SSD, which is no longer a cache. Requests go on. False if it was stopped.
     ///
     /// # Errors
-    /// [`Kind::Io`] if the SSD could not be told: it is let go all the same.
+    /// [`Kind::Io`] if the superblock could not be erased: the SSD is detached all the same.
     pub fn detach(&self, go_on: impl FnMut(u64) -> bool) -> Result<bool> {
         let _nothing = self.core.put_nothing_off();
         if !self.clean_for_good(go_on)? {
             return Ok(false);
         }
-        // First: if the power goes here, members that name a cache that is erased could not be opened without force.
+        // First: if the power is lost here, members bound to an erased cache could not be opened without force.
         self.core.array.core().bind(0)?;
         let mut told = true;
         if let Some(ssd) = self.core.ssd() {
@@ -80,11 +80,12 @@ impl CachedArray {
         }
     }
 
-    /// Lets go of the SSD whatever becomes of it: rows are cleaned first, as far as that can be, for with a member lost
-    /// nobody else knows what parity lacks of it. What is stale then is made anew from data. False if it was stopped.
+    /// Detaches the SSD in any case. Rows are cleaned first as far as possible, since with a member lost only the cache
+    /// has the deltas that parity lacks. The remaining stale rows are resynchronised from data. False if it was
+    /// stopped.
     ///
     /// # Errors
-    /// The first of a row that cannot be whole again; the SSD is let go all the same.
+    /// The first error of a row that cannot be resynchronised; the SSD is detached all the same.
     pub fn detach_by_force(&self, go_on: impl FnMut(u64) -> bool) -> Result<bool> {
         let _nothing = self.core.put_nothing_off();
         match self.clean_for_good(go_on) {

@@ -1,5 +1,5 @@
-//! What an opening will find, as far as reading tells: what devices say goes through the code of an opening, which
-//! writes nothing before it has a plan.
+//! Forecast of an opening: devices are evaluated by the code of the opening itself, which writes nothing before it has
+//! a plan.
 
 use super::begin::dirty_rows;
 use super::opening::{Plan, plan};
@@ -13,26 +13,26 @@ use vellum_base::Result;
 /// What an opening will find.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreseen {
-    /// Rows whose parity lacks something.
+    /// Stale rows: those whose parity lacks something.
     pub stale_rows: u64,
-    /// Of them, those of which the cache has what their parity lacks. None of those that were put off while it was not
-    /// there, whose deltas went with a cut, or of which nobody knows what was under way.
+    /// Of these, rows whose missing deltas the cache has. Not included: rows deferred while the cache was absent, rows
+    /// whose deltas were lost in a crash, and rows in doubt.
     pub known_rows: u64,
-    /// Why nothing of what the cache holds will count, if so.
+    /// Why the cache's content will not be valid, if it is not.
     pub emptied: Option<String>,
 }
 
 impl Foreseen {
-    /// By force, where an opening is refused: the cache is not used.
+    /// The forecast for an opening forced to do without the cache.
     pub fn without_cache(stale: &StaleRows) -> Foreseen {
         Foreseen { stale_rows: stale.count(), known_rows: 0, emptied: None }
     }
 }
 
-/// What an opening of the array will find that has these stale rows.
+/// The forecast for an opening of the array with these stale rows.
 ///
 /// # Errors
-/// Why it is refused.
+/// If the opening will be refused, with the reason.
 pub fn foresee(
     survey: &Survey,
     stale: &StaleRows,

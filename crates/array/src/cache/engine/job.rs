@@ -1,4 +1,4 @@
-//! What is done for a policy's steps, outside its lock: with a turn at everything that it touches.
+//! Jobs: the work for a policy's steps, done outside its lock, with a turn for everything that it touches.
 
 use super::slot::{Promise, Slot};
 use super::turns::Turn;
@@ -7,33 +7,33 @@ use std::ops::Range;
 use std::sync::Arc;
 use vellum_base::{Cause, Lba};
 
-/// A delta, or where it is.
+/// A delta, or where it is stored.
 #[derive(Clone)]
 pub(super) enum Delta {
-    /// It was staged.
+    /// Encoded, from the staging buffer.
     Here(Arc<[u8]>),
-    /// In a page.
+    /// In a delta page.
     In(Stored),
 }
 
 /// A delta in a page of deltas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The page of deltas.
+    /// The delta page.
     pub home: PageNo,
-    /// What the home must be: see `delta_page::check_of`.
+    /// Identifies that page: see `delta_page::check_of`.
     pub check: u32,
-    /// The page that it changes.
+    /// The page that the delta applies to.
     pub base: PageNo,
-    /// Whose sector that is.
+    /// The sector.
     pub lba: Lba,
 }
 
 /// What parity lacks of a sector.
 pub(super) enum Part {
-    /// This delta of what this page holds.
+    /// This delta to this base.
     Delta(Lba, PageNo, Delta),
-    /// What two pages differ by.
+    /// The difference between two pages.
     Versions(Lba, PageNo, PageNo),
 }
 
@@ -46,40 +46,40 @@ impl Part {
     }
 }
 
-/// What is done.
+/// The work of a job.
 pub(super) enum Op {
     /// Write these bytes of the request to the array.
     WriteArray {
         lba: Lba,
         bytes: Range<usize>,
         fua: bool,
-        /// Without parity.
+        /// Without updating parity.
         defer: bool,
         promises: Vec<(Promise, Range<usize>)>,
-        /// Intents in NVRAM.
+        /// Stamps of its intents in NVRAM.
         intents: Vec<u64>,
     },
-    /// Write what was promised into a page, of the SSD or of the window.
+    /// Write promised content to a page, of the SSD or of the window.
     Fill { page: PageNo, slot: Arc<Slot>, cause: Cause, stamp: u64 },
-    /// Write what a page of the window holds into one of the SSD.
+    /// Copy a page of the window to a page of the SSD.
     Promote { from: PageNo, to: PageNo },
     /// Apply a delta to a page of the window.
     Refresh { page: PageNo, delta: Delta },
-    /// Write a page of deltas.
+    /// Write a delta page.
     Commit { page: PageNo, content: Vec<u8>, stamp: u64 },
     /// Update the parity of a row.
     Parity { row: u64, parts: Vec<Part>, stamp: u64 },
-    /// A segment is not needed any more, and will be written again.
+    /// Discard a segment that is no longer needed and will be rewritten.
     Vacate { first: PageNo, pages: u32 },
     /// Zero sectors of the array.
     Zero { lba: Lba, sectors: u64, fua: bool, stamp: u64 },
 }
 
-/// Something to do, and its turn.
+/// An operation and its turn.
 pub(super) struct Job {
     pub turn: Turn,
     pub op: Op,
-    /// Not before what was appended to the NVRAM up to here is durable.
+    /// It must wait until NVRAM records up to this are durable.
     pub after: u64,
 }
 
@@ -89,29 +89,29 @@ impl Job {
     }
 }
 
-/// A page that has a sector already when that is written.
+/// The page that a sector has when it is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Prior {
     pub page: PageNo,
-    /// Of its content.
+    /// Version of its content.
     pub stamp: u32,
-    /// The write wants a delta against it.
+    /// The write may use it as the base of a delta.
     pub is_base: bool,
 }
 
-/// A sector of a request.
+/// A sector of a write.
 pub(super) struct Asked {
     pub lba: Lba,
     /// Where it is in the request's bytes.
     pub at: usize,
     pub fua: bool,
-    /// Against its base.
+    /// The delta to its base, if there is one.
     pub delta: Option<Arc<[u8]>>,
-    /// Nobody else writes to its row meanwhile.
+    /// The write excludes all others at its row.
     pub alone: bool,
 }
 
-/// Jobs of a request: those that it waits for, and those behind.
+/// Jobs of a request: those that it waits for, and the others.
 #[derive(Default)]
 pub(super) struct Jobs {
     pub now: Vec<Job>,

@@ -1,7 +1,7 @@
-//! With what a cache was left: whether SSD, NVRAM and members are of the same moment.
+//! The state in which a cache was left: whether SSD, NVRAM and members belong together.
 //!
-//! 1. A cache counts if it was closed with the array (its bond is the one that the superblocks of the array have), or
-//!    its NVRAM says what it was when the power went.
+//! 1. A cache is valid if it was closed with the array (the superblocks of the array have its bond), or if its NVRAM
+//!    has its state from when the power was lost.
 //! 2. Nothing is written here.
 
 use super::nvram::{State, check_size, fitted, half_sectors, read_region, region_owner};
@@ -14,23 +14,23 @@ use crate::superblock::{Id, LogPlace, Superblock};
 use vellum_base::size::format_size;
 use vellum_base::{BlockDevice, Error, Result, SECTOR_BYTES};
 
-/// What the superblock of a cache and those of its array say of each other.
+/// Relation between the superblocks of a cache and of its array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bond {
     /// They were closed together.
     Closed,
-    /// They were not, and what the NVRAM has decides.
+    /// They were not closed together, and the content of the NVRAM decides.
     AsNvramSays,
-    /// The power went, and without an NVRAM nothing counts.
+    /// The power was lost, and without an NVRAM nothing is valid.
     NotClosed,
-    /// The array was in use without its cache.
+    /// The array was used without its cache.
     LeftBehind,
-    /// They were not left together: one has an earlier state.
+    /// They were not left together: one of them is an earlier copy.
     OutOfStep,
 }
 
 impl Bond {
-    /// Of a cache beside members that have this bond.
+    /// Compares a cache with members that have this bond.
     pub fn between(superblock: &CacheSuperblock, bond: u64) -> Bond {
         let CacheSuperblock { clean, nvram, bond: ours, bond_before, .. } = *superblock;
         match bond {
@@ -38,18 +38,19 @@ impl Bond {
             0 => Bond::NotClosed,
             _ if clean && bond == ours => Bond::Closed,
             _ if nvram => Bond::AsNvramSays,
-            // The power went while it was opened.
+            // The power was lost during an opening.
             _ if !clean && bond == bond_before => Bond::NotClosed,
             _ => Bond::OutOfStep,
         }
     }
 }
 
-/// Whether members whose newest superblock this is may be opened with this cache; without any if there is none. They
-/// may if they are bound to none. Before anything is written: the array and its cache are opened one after the other.
+/// Checks that members with this newest superblock may be opened with this cache, or without any if `ssd` is `None`;
+/// unbound members always may. This is checked before anything is written, as the array and its cache are opened one
+/// after the other.
 ///
 /// # Errors
-/// Why not, which by force they may be all the same.
+/// The reason why not; by force they may be opened all the same.
 pub fn check_bound(newest: &Superblock, ssd: Option<&Device>, nvram: Option<&Device>) -> Result<()> {
     if newest.bond == 0 {
         return Ok(());
@@ -65,10 +66,10 @@ pub fn check_bound(newest: &Superblock, ssd: Option<&Device>, nvram: Option<&Dev
     })
 }
 
-/// Whether members whose newest superblock this is are opened with this cache and its NVRAM.
+/// Checks that members with this newest superblock can be opened with this cache and its NVRAM.
 ///
 /// # Errors
-/// Why not, but by force.
+/// The reason why not, unless forced.
 pub fn check_left_together(newest: &Superblock, ssd: &Device, nvram: Option<&Device>) -> Result<()> {
     let superblock = identified(&newest.array, ssd)?;
     if let Some(nvram) = nvram {
@@ -77,7 +78,7 @@ pub fn check_left_together(newest: &Superblock, ssd: &Device, nvram: Option<&Dev
     left_together(&superblock, newest.bond, nvram).map(drop)
 }
 
-/// The superblock of an SSD that is the array's cache.
+/// The superblock of an SSD, which must be the array's cache.
 pub(super) fn identified(array: &Id, ssd: &Device) -> Result<CacheSuperblock> {
     let superblock = examine_cache(ssd).map_err(|error| error.context("the SSD"))?;
     if superblock.array != *array {
@@ -93,18 +94,18 @@ pub(super) fn identified(array: &Id, ssd: &Device) -> Result<CacheSuperblock> {
     Ok(superblock)
 }
 
-/// What a cache was left with.
+/// What is valid of a cache.
 pub(super) enum Left {
     InNvram(Box<State>),
     Closed,
-    /// Why it has nothing that counts.
+    /// Nothing, for this reason.
     Nothing(&'static str),
 }
 
-/// What of the cache counts beside members with this bond.
+/// Determines what of a cache is valid with members that have this bond.
 ///
 /// # Errors
-/// Name what was not left together with the others.
+/// They name the device that was not left together with the others.
 pub(super) fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Option<&Device>) -> Result<Left> {
     match (Bond::between(superblock, bond), superblock.nvram) {
         (Bond::LeftBehind, _) => return Ok(Left::Nothing("the array was in use without its cache")),
@@ -122,7 +123,7 @@ pub(super) fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Opti
     let (session, is_told) = state.session;
     match session.checked_sub(generation) {
         Some(0) if bond == ours || !is_told && bond == bond_before => Ok(Left::InNvram(Box::new(state))),
-        // The power went before the SSD was told, and the members hear of it after the SSD.
+        // The power was lost before the SSD was updated; the members are updated after the SSD.
         Some(1) if !is_told && bond == ours => Ok(Left::InNvram(Box::new(state))),
         Some(0) => Err(Error::invalid("the members have an earlier state than the cache")),
         Some(_) => Err(Error::invalid("the SSD has an earlier state of the cache than its NVRAM")),
@@ -130,7 +131,7 @@ pub(super) fn left_together(superblock: &CacheSuperblock, bond: u64, nvram: Opti
     }
 }
 
-/// What the NVRAM of a cache says.
+/// The state in the NVRAM of a cache.
 fn known(superblock: &CacheSuperblock, nvram: Option<&Device>) -> Result<State> {
     let Some(nvram) = nvram else { return Err(Error::invalid("it is not named")) };
     let nvram = fitted(nvram, superblock.nvram_half);
@@ -146,7 +147,7 @@ fn known(superblock: &CacheSuperblock, nvram: Option<&Device>) -> Result<State> 
     }
 }
 
-/// Refuses an NVRAM that is of no use to the cache, or is not its own.
+/// Fails for an NVRAM that the cache cannot use, or that is not its own.
 pub(super) fn check_may_have_nvram(
     superblock: &CacheSuperblock,
     log: LogPlace,
@@ -160,7 +161,7 @@ pub(super) fn check_may_have_nvram(
     check_not_another_s(nvram, superblock, bond, options)
 }
 
-/// Refuses an NVRAM that holds what is not this array's: it would be lost.
+/// Fails for an NVRAM with content of another array or cache, which would be lost.
 fn check_not_another_s(
     nvram: &Device,
     superblock: &CacheSuperblock,
@@ -172,9 +173,9 @@ fn check_not_another_s(
     let what = match read_region(&*fitted(nvram, superblock.nvram_half)) {
         Ok(Some(found)) if found.head.whose.array != array => another_s(),
         Err(error) if begins => error.to_string(),
-        // Whose halves are not as long as this cache's were has its head elsewhere.
+        // If its halves have another length than this cache's, its head is elsewhere.
         _ if begins && region_owner(&**nvram).flatten().is_some_and(|owner| owner != array) => another_s(),
-        // Whether it is the one that this cache was left with is asked later, if anything counts that it may hold.
+        // Whether it is the one that this cache was left with is checked later, if its content matters.
         _ => return Ok(()),
     };
     match options.without_cache {
@@ -185,7 +186,7 @@ fn check_not_another_s(
     }
 }
 
-/// Refuses an array whose parity is made anew after every cut: what the cache knows of it would be worth nothing.
+/// Fails for an array without a log: its parity is recomputed after every crash, so the cache's state would be useless.
 pub(super) fn check_has_log(log: LogPlace) -> Result<()> {
     match log {
         LogPlace::None => Err(Error::invalid(
@@ -195,7 +196,7 @@ pub(super) fn check_has_log(log: LogPlace) -> Result<()> {
     }
 }
 
-/// Refuses a policy that tells an NVRAM nothing, or not all: what it would say after a cut would be wrong.
+/// Fails for a policy that does not record its whole state in an NVRAM, which would be wrong after a crash.
 pub(super) fn check_uses_nvram(scheme: Scheme) -> Result<()> {
     match scheme {
         Scheme::Kdd | Scheme::KddPaper => Ok(()),

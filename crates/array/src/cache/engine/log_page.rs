@@ -1,4 +1,4 @@
-//! A page of the metadata log (docs/formats/array.md).
+//! Pages of the metadata log (docs/formats/array.md).
 
 use super::sums::{known, stored as stored_sum};
 use crate::cache::metalog::ENTRIES_PER_LOG_PAGE;
@@ -9,25 +9,25 @@ use vellum_base::{Error, Lba, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCLOGP";
 const HEAD: usize = 48;
-/// Bytes of an entry.
+/// Bytes of a stored entry.
 pub(super) const ENTRY: usize = 16;
 const LBA_BITS: u32 = 38;
 
 /// A page of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPage {
-    /// Of the superblock.
+    /// The tag in the superblock.
     pub tag: u64,
-    /// Which page of the log this is.
+    /// Sequence number of the page in the log.
     pub sequence: u64,
-    /// The oldest that counts.
+    /// Sequence number of the oldest valid page.
     pub head: u64,
     /// At most [`ENTRIES_PER_LOG_PAGE`].
     pub entries: Vec<LogEntry>,
 }
 
 impl LogPage {
-    /// As it is stored.
+    /// Encodes the page.
     ///
     /// # Panics
     /// If there are too many entries.
@@ -46,7 +46,7 @@ impl LogPage {
         out
     }
 
-    /// From a page of the SSD.
+    /// Decodes a page of the SSD.
     pub fn decode(stored: &[u8]) -> Result<LogPage> {
         if stored.len() != SECTOR_BYTES || &stored[..8] != MAGIC || !is_sealed(stored) {
             return Err(Error::corrupt("it is no page of a cache's log"));
@@ -61,7 +61,7 @@ impl LogPage {
     }
 }
 
-/// An entry as it is stored, in the log and in NVRAM.
+/// Encodes an entry, for the log and for NVRAM.
 pub(super) fn encode_entry(entry: &LogEntry) -> [u8; ENTRY] {
     let state: u64 = match entry.state {
         PageState::Clean => 1,
@@ -69,7 +69,8 @@ pub(super) fn encode_entry(entry: &LogEntry) -> [u8; ENTRY] {
         PageState::New => 3,
         PageState::Free | PageState::Delta => 0,
     };
-    // Deltas begin behind the head of their page: without a place there is no delta, but a sum.
+    // Offset 0 is inside the head of a delta page, so a place of 0 means that there is no delta; then the sum is
+    // stored.
     let (page, offset, bytes) =
         entry.delta.map_or((stored_sum(entry.sum), 0, 0), |(page, o, b)| (page.0, o, b));
     let place = u32::from(offset) | u32::from(bytes) << 12;

@@ -1,10 +1,10 @@
-//! Pages of the log of a cache with an NVRAM: a task of its own writes them, one after the other.
+//! Writes the log pages of a cache with an NVRAM, one after the other, by a separate task.
 //!
-//! 1. They are written in the order of their numbers: one that lies where another did comes after it.
-//! 2. A page is written when the contents have come, or never will, that its entries speak of: these go with their
+//! 1. Pages are written in the order of their sequence numbers, so that a page comes after the one that it overwrites.
+//! 2. A page is written when the contents that its entries refer to have arrived, or never will: entries include their
 //!    checksums. Until then the NVRAM has the entries.
-//! 3. Nobody who has a turn waits for it: a content may come only after that. Requests wait before they begin while too
-//!    many pages are due: the NVRAM has their entries.
+//! 3. Nobody who has a turn waits for the logger, as a content may arrive only after that turn. Instead, requests wait
+//!    before they begin while too many pages are due, as their entries take room in the NVRAM.
 
 use super::core::Core;
 use std::collections::VecDeque;
@@ -12,22 +12,22 @@ use std::sync::Arc;
 use vellum_base::Task;
 use vellum_base::sync::{Condvar, Mutex};
 
-/// Requests wait while so many are due: with what else there may be they fit into the smallest NVRAM.
+/// Requests wait while this many pages are due; these fit into the smallest NVRAM beside its other content.
 const DUE_MAX: usize = 8;
 
-/// A page of the log that is to be written.
+/// A log page to be written.
 #[derive(Clone, Copy)]
 pub(super) struct Due {
     pub sequence: u64,
-    /// The oldest that counts with it.
+    /// The oldest valid page once this one is written.
     pub head: u64,
-    /// Contents that were begun with a greater stamp are not spoken of.
+    /// Contents begun with a greater stamp are newer than its entries.
     pub stamp: u64,
-    /// Not before what was appended to the NVRAM up to here is durable.
+    /// It must wait until NVRAM records up to this are durable.
     pub after: u64,
 }
 
-/// Pages of the log that are due, in their order.
+/// Log pages to be written, in order.
 #[derive(Default)]
 pub(super) struct DuePages {
     state: Mutex<State>,
@@ -41,13 +41,13 @@ struct State {
 }
 
 impl DuePages {
-    /// One more. The policy's lock is held.
+    /// Adds a page. The caller holds the policy's lock.
     pub fn push(&self, due: Due) {
         self.state.lock().pages.push_back(due);
         self.changed.notify_all();
     }
 
-    /// The next; None when all are written and no more come.
+    /// The next page; `None` when all are written and no more will come.
     fn next(&self) -> Option<Due> {
         let mut state = self.state.lock();
         loop {
@@ -69,7 +69,7 @@ impl DuePages {
     }
 }
 
-/// The task. Dropping it ends it, after what is due.
+/// The logger's task. Dropping this ends it once all due pages are written.
 pub(super) struct Logger {
     due: Arc<DuePages>,
     task: Mutex<Option<Task>>,
@@ -81,7 +81,7 @@ impl Logger {
         let (work, pages) = (core.clone(), due.clone());
         let run = move || {
             while let Some(due) = pages.next() {
-                // What fails here has detached the SSD, or the power is off: others see that.
+                // Errors are ignored: a failure has detached the SSD, or the power is lost, which others see.
                 let _ = work.write_log_page(due);
             }
         };
@@ -89,7 +89,7 @@ impl Logger {
         Logger { due, task: Mutex::new(Some(task)) }
     }
 
-    /// Returns when there is room for more.
+    /// Waits until there is room for more pages.
     pub fn wait_for_room(&self) {
         self.due.wait_for_room();
     }

@@ -1,18 +1,19 @@
-//! What the members hear of rows that are whole again.
+//! Clearing the marks of rows on the members that are no longer stale.
 //!
-//! 1. A mark on them that nobody needs any more costs a chunk if a member goes with the power. So they hear of whole
-//!    rows when nothing is going on, before there are many, and soon while a member is out, when each mark does.
-//! 2. With an NVRAM a row that is whole is so there until they have been told: after a cut their marks do not count.
+//! 1. An outdated mark loses a chunk if a member is lost in a power cut. So marks are cleared when the array is idle
+//!    and before there are many; and early while a member is out, when each of them would lose data.
+//! 2. With an NVRAM, a row that is current again is recorded there until its mark is cleared: after a crash such marks
+//!    are ignored.
 
 use super::core::Core;
 use super::nvram::Record;
 use vellum_base::Result;
 
-/// So many marks may be there too long while a member is out: telling is a flush and a write to each member.
+/// Most outdated marks while a member is out: clearing them takes a flush and a write on each member.
 const MARKS_MAX: u64 = 16;
 
 impl Core {
-    /// Tells the members of all rows that are whole.
+    /// Clears the marks of all rows that are no longer stale.
     pub fn tell_whole_rows(&self) -> Result<()> {
         let array = self.array.core();
         let _one_at_a_time = self.telling.lock();
@@ -27,7 +28,7 @@ impl Core {
         }
     }
 
-    /// The same, if they are many.
+    /// The same, if there are many.
     pub fn tell_many_whole_rows(&self) -> Result<()> {
         let most = match self.array.lost_members() {
             0 => self.stale_rows_max / 8,

@@ -1,8 +1,8 @@
-//! The driver that carries a policy's steps out on an array and an SSD (docs/decisions/0023-array-cache.md).
+//! The driver: carries out a policy's steps on an array and an SSD (docs/decisions/0023-array-cache.md).
 //!
-//! A request asks the policy under one lock (`brain.rs`): its steps become jobs, each with a turn at what it touches
-//! (`turns.rs`). Jobs before the mark are carried out by the requester, the others behind it (`behind.rs`); both
-//! outside the lock (`core.rs`). Start reading at `requests.rs`.
+//! A request asks the policy under a single lock (`brain.rs`); the resulting steps become jobs, each with a turn for
+//! what it touches (`turns.rs`). Jobs that the answer depends on are carried out by the requester, the others by tasks
+//! (`behind.rs`); both outside the lock (`core.rs`). Start reading at `requests.rs`.
 
 mod account;
 mod begin;

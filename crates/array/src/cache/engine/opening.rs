@@ -1,6 +1,6 @@
-//! What an SSD says before it is the cache of an array, and how the array is opened with it.
+//! Examining an SSD before it becomes the cache of an array, and planning the opening.
 //!
-//! 1. A cache counts if it was left together with the array (`left.rs`), and all of its log can be read.
+//! 1. A cache is valid if it was left together with the array (`left.rs`), and all of its log is readable.
 //! 2. Nothing is written here.
 
 use super::budget::check_budget;
@@ -19,30 +19,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
-/// Sectors of the log that are read at once.
+/// Sectors of the log read at a time.
 const LOG_SECTORS_AT_ONCE: u64 = 256;
-/// With more that cannot be read it is not tried any more.
+/// With more unreadable sectors than this, reading the log fails.
 const UNREADABLE_MAX: usize = 256;
 
 /// What was found of a cache.
 pub(super) struct Opened {
     pub superblock: CacheSuperblock,
-    /// Its map, if anything counts.
+    /// Its map, if it is valid.
     pub policy: Option<Box<dyn Policy>>,
     pub emptied: Option<String>,
     pub log_next: u64,
-    /// With an NVRAM: what goes there, and what is to be done first.
+    /// With an NVRAM: the state that goes there, and what is to be done first.
     pub recovered: Option<Recovered>,
 }
 
 impl Opened {
-    /// A cache with nothing in it.
+    /// A cache without content.
     pub fn empty(superblock: CacheSuperblock, why: Option<String>) -> Opened {
         Opened { superblock, policy: None, emptied: why, log_next: 0, recovered: None }
     }
 }
 
-/// The newest superblock of an SSD. The error says why there is none.
+/// The newer superblock of an SSD. The error says why there is none.
 pub fn examine_cache(ssd: &Device) -> Result<CacheSuperblock> {
     let read = |sector: u64| {
         let mut stored = vec![0; SECTOR_BYTES];
@@ -63,7 +63,7 @@ pub fn examine_cache(ssd: &Device) -> Result<CacheSuperblock> {
     }
 }
 
-/// A superblock for a new cache.
+/// The superblock of a new cache.
 pub(super) fn made(
     array: &Array,
     ssd: &Device,
@@ -103,7 +103,7 @@ pub(super) fn made(
     })
 }
 
-/// Refuses a device that cannot be the NVRAM of such a cache.
+/// Fails for a device that cannot be the NVRAM of such a cache.
 fn check_nvram(nvram: &dyn BlockDevice, format: &CacheFormat) -> Result<()> {
     check_size(nvram)?;
     check_uses_nvram(format.scheme)?;
@@ -117,7 +117,7 @@ fn check_nvram(nvram: &dyn BlockDevice, format: &CacheFormat) -> Result<()> {
     }
 }
 
-/// Refuses to go on without the cache that has what the array has: it would be old from the first write on.
+/// Fails if the array is bound to a cache, whose content would be outdated from the first write on, unless forced.
 fn check_may_go_without(below: &Below<'_>, options: &CacheOptions, what: &str) -> Result<()> {
     if below.bond == 0 || options.without_cache {
         return Ok(());
@@ -129,17 +129,17 @@ fn check_may_go_without(below: &Below<'_>, options: &CacheOptions, what: &str) -
     )))
 }
 
-/// How an array is opened.
+/// Plan for an opening.
 pub(super) enum Plan {
-    /// And why, if there is an SSD.
+    /// With the reason, if there is an SSD.
     WithoutCache(Option<String>),
     With(Box<Opened>),
 }
 
-/// What an opening with this SSD and this NVRAM does.
+/// Plans an opening with this SSD and NVRAM.
 ///
 /// # Errors
-/// Why it is refused.
+/// The reason why the opening is refused.
 pub(super) fn plan(
     below: &Below<'_>,
     ssd: Option<&Device>,
@@ -152,13 +152,13 @@ pub(super) fn plan(
     };
     let without = |error: Error| Ok(Plan::WithoutCache(Some(format!("the SSD cannot be used: {error}"))));
     let opened = match identified(&below.array, ssd) {
-        // By force whatever it is: nothing is written to it.
+        // Forced: whatever the device is, nothing is written to it.
         Err(error) if options.without_cache && error.kind() != Kind::PowerLost => return without(error),
         identified => identified.and_then(|superblock| found(below, ssd, superblock, nvram, options)),
     };
     match opened {
         Ok(opened) => Ok(Plan::With(Box::new(opened))),
-        // One that cannot be read or is no cache (any more), if nothing counts that it held.
+        // It is unreadable or no longer a cache: go on without it if its content is not needed.
         Err(error) if matches!(error.kind(), Kind::Io | Kind::Gone | Kind::Corrupt) => {
             check_may_go_without(below, options, &format!("the array's cache cannot be read: {error}"))?;
             without(error)
@@ -167,7 +167,7 @@ pub(super) fn plan(
     }
 }
 
-/// What its log holds, if that counts.
+/// Evaluates the state that the cache was left in, and its log.
 fn found(
     below: &Below<'_>,
     ssd: &Device,
@@ -229,7 +229,7 @@ fn restored(
     recipe.restore(&below.shape, &found.restored)
 }
 
-/// Refuses to empty a cache that may be all that has sectors of a member which is missing: rows are stale.
+/// Fails if emptying the cache could lose data: a member is missing, and rows are stale.
 fn check_may_be_emptied(below: &Below<'_>, options: &CacheOptions, why: &str) -> Result<()> {
     if options.without_cache || !below.lacks_member() || below.stale.count() == 0 {
         return Ok(());
@@ -241,17 +241,17 @@ fn check_may_be_emptied(below: &Below<'_>, options: &CacheOptions, why: &str) ->
     )))
 }
 
-/// The log of an SSD, as far as it can be read.
+/// The log of an SSD, as far as it is readable.
 struct LogFound {
-    /// Those that are valid.
+    /// Valid pages.
     pages: Vec<LogPage>,
-    /// Sectors of the log that cannot be read, from its first on.
+    /// Unreadable sectors, counted from the start of the log.
     unreadable: BTreeSet<u64>,
-    /// How many it has.
+    /// Length of the log in sectors.
     sectors: u64,
 }
 
-/// What a log says that was written whole when the cache was closed.
+/// Evaluates a log that was written completely when the cache was closed.
 fn closed(LogFound { mut pages, unreadable, sectors }: LogFound) -> Result<Recovered> {
     pages.sort_by_key(|page| page.sequence);
     let Some(newest) = pages.last() else { return Err(Error::corrupt("it has no page that is valid")) };
@@ -272,7 +272,8 @@ fn closed(LogFound { mut pages, unreadable, sectors }: LogFound) -> Result<Recov
     Ok(Recovered { restored, state, unwritten: BTreeMap::new(), redo: Vec::new() })
 }
 
-/// Reads a log sector by sector where it cannot be read at once: of what is there not all need count.
+/// Reads a log, sector by sector where it is not readable in one call: sectors that are no longer valid need not be
+/// readable.
 fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<LogFound> {
     let sectors = u64::from(superblock.plot.log_pages);
     let mut found = LogFound { pages: Vec::new(), unreadable: BTreeSet::new(), sectors };
@@ -298,12 +299,12 @@ fn read_log(ssd: &Device, superblock: &CacheSuperblock) -> Result<LogFound> {
     Ok(found)
 }
 
-/// An SSD that is there, and a sector of it that cannot be read.
+/// True for an error of a sector, as opposed to the loss of the whole SSD.
 fn may_be_left_out(error: &Error) -> bool {
     !matches!(error.kind(), Kind::PowerLost | Kind::Gone)
 }
 
-/// Sectors of the log.
+/// Reads sectors of the log.
 fn read_at(ssd: &Device, sectors: Range<u64>) -> Result<Vec<u8>> {
     let mut stored = vec![0; (sectors.end - sectors.start) as usize * SECTOR_BYTES];
     ssd.read(Lba(CachePlot::LOG + sectors.start), &mut stored).map(|()| stored)
@@ -325,7 +326,7 @@ pub(super) fn recipe(superblock: &CacheSuperblock, nvram: Option<&Device>, optio
         ..recipe
     };
     match nvram {
-        // What is in memory only would be lost, and what is staged must fit beside everything else.
+        // Content in memory only would be lost, and staged deltas must fit into the NVRAM beside everything else.
         Some(nvram) => Recipe {
             window: 0,
             staging_bytes: recipe.staging_bytes.min(staging_bytes_max(&**nvram)),
@@ -335,7 +336,7 @@ pub(super) fn recipe(superblock: &CacheSuperblock, nvram: Option<&Device>, optio
     }
 }
 
-/// An eighth of an NVRAM.
+/// An eighth of the NVRAM.
 fn staging_bytes_max(nvram: &dyn BlockDevice) -> usize {
     (nvram.info().bytes() / 8).clamp(HALF_BYTES_MIN / 4, usize::MAX as u64 / 2) as usize
 }

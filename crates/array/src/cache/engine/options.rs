@@ -1,20 +1,20 @@
-//! How a cache is made, and how an array with one is run.
+//! Parameters of a cache, and options for running an array with one.
 
 use crate::cache::policy::Scheme;
 use vellum_base::Nanos;
 
-/// What a cache is made with.
+/// Parameters of a new cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheFormat {
-    /// What decides what is kept.
+    /// The policy, which decides what is cached.
     pub scheme: Scheme,
-    /// Pages of a set.
+    /// Pages per set.
     pub ways: u16,
-    /// Pages of a segment (KDD in vellum mode); None: as the policy has it, 0: pages are written in place.
+    /// Pages per segment (KDD in vellum mode); `None`: the policy's default, 0: pages are written in place.
     pub segment_pages: Option<u32>,
-    /// Bytes that may be written to the SSD a day (KDD in vellum mode only); None: as many as there are reasons for.
+    /// Bytes that may be written to the SSD per day (KDD in vellum mode only); `None`: no limit.
     pub budget: Option<u64>,
-    /// Take an SSD that is a cache already.
+    /// Use an SSD even if it is already a cache or a member.
     pub force: bool,
 }
 
@@ -25,25 +25,25 @@ impl CacheFormat {
     }
 }
 
-/// How an array with a cache is run.
+/// Options for running an array with a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheOptions {
-    /// Bytes of the staging buffer; None: as the policy has it.
+    /// Bytes of the staging buffer; `None`: the policy's default.
     pub staging_bytes: Option<usize>,
-    /// Pages in memory before the SSD (KDD in vellum mode); None: as the policy has it.
+    /// Pages kept in memory before they go to the SSD (KDD in vellum mode); `None`: the policy's default.
     pub window: Option<u16>,
-    /// Cleaning begins when this share of a set is not free and not clean...
+    /// Cleaning begins when this share of a set is neither free nor clean...
     pub dirty_high: f64,
     /// ...and ends at this one.
     pub dirty_low: f64,
-    /// About so many rows may be stale: those are without redundancy if the SSD is lost, until they are made anew.
+    /// About how many rows may be stale: they have no redundancy if the SSD is lost, until they are resynchronised.
     pub stale_rows_max: u64,
-    /// Without requests for so long the array is idle, and rows are cleaned.
+    /// After this time without requests the array is idle, and rows are cleaned.
     pub idle_after: Nanos,
-    /// Go on where the array's cache is not there, cannot be read, or was not left together with the array: nothing
-    /// counts then that it holds, it begins empty if it can, and an NVRAM becomes its own, whosever it was. A cache
-    /// that counts is used all the same. If a member is missing, what parity lacked of it is lost with what only the
-    /// cache knew; else no data are.
+    /// Go on where the array's cache is absent, unreadable, or was not left together with the array. Its content is
+    /// discarded then: it begins empty if possible, and an NVRAM is taken over whoever owned it. A valid cache is used
+    /// all the same. If a member is missing, its data in stale rows are lost as far as only the cache had the deltas;
+    /// otherwise no data are lost.
     pub without_cache: bool,
 }
 

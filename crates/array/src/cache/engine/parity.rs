@@ -1,4 +1,4 @@
-//! Parity that was put off is brought up to date: from what it lacks, or from data.
+//! Updating deferred parity: from deltas, or from data.
 
 use super::core::{Core, apply};
 use super::job::{Delta, Part};
@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{BlockDevice, Kind, Lba, Result, SECTOR_BYTES};
 use vellum_codes::parity::xor_into;
 
-/// Whole sectors, and what they differ by from what parity knows.
+/// Whole sectors, each with its difference from the version that parity covers.
 type Deltas = Vec<(Lba, Vec<u8>)>;
 
 impl Core {
-    /// Brings parity up to date: from what it lacks, or from data if that cannot be had.
+    /// Updates the parity of a row from its deltas, or from data if these are not available.
     pub fn update_parity(&self, row: u64, parts: &[Part], stamp: u64) -> Result<()> {
         let began = self.env.now();
         if !self.array.is_stale(row) {
@@ -19,7 +19,7 @@ impl Core {
             return Ok(());
         }
         self.make_durable(row)?;
-        // Nobody asks for a row of which the policy has nothing but because nobody knows what its parity lacks.
+        // A row without parts is only asked for if it is unknown.
         let is_unknown = parts.is_empty() || self.unknown.lock().contains(&row);
         let deltas = if is_unknown { None } else { self.deltas_of(parts)? };
         let result = match &deltas {
@@ -39,7 +39,8 @@ impl Core {
         result
     }
 
-    /// Where parity cannot be read, nor computed with a member out, the cache may have what that lacks.
+    /// Updates parity by deltas. If parity cannot be read, nor computed because a member is out, the cache may have the
+    /// data needed for that.
     fn update_by_deltas(&self, row: u64, parts: &[Part], deltas: &Deltas) -> Result<()> {
         let deltas: Vec<crate::Delta<'_>> =
             deltas.iter().map(|(lba, bytes)| crate::Delta { lba: *lba, bytes }).collect();
@@ -53,7 +54,7 @@ impl Core {
         }
     }
 
-    /// A sector whose parity was put off, as it is now, if the cache can tell.
+    /// The current content of a sector with deferred parity, if the cache has it.
     fn newest_of(&self, part: &Part) -> Option<(u64, Vec<u8>)> {
         let (lba, content) = match part {
             Part::Delta(lba, base, delta) => (lba, self.read_changed(*base, delta)),
@@ -62,7 +63,7 @@ impl Core {
         Some((lba.0, content.ok()?))
     }
 
-    /// Data of a row whose intents go with its deltas are durable first.
+    /// Makes data of a row durable if there are intents for it, as these go with its deltas.
     fn make_durable(&self, row: u64) -> Result<()> {
         let sectors = self.array.core().shape.row_sectors();
         match &self.nvram {
@@ -71,7 +72,7 @@ impl Core {
         }
     }
 
-    /// What parity lacks; None if that cannot be known any more.
+    /// What parity lacks; `None` if that is no longer known.
     fn deltas_of(&self, parts: &[Part]) -> Result<Option<Deltas>> {
         let mut read = None;
         let mut deltas = Vec::with_capacity(parts.len());
@@ -89,8 +90,8 @@ impl Core {
         Ok(Some(deltas))
     }
 
-    /// A delta as a sector. If it cannot be read: what base and array differ by. `read` keeps the delta page that was
-    /// read last.
+    /// A delta, as a whole sector. If it is unreadable, the difference between base and array. `read` caches the delta
+    /// page read last.
     fn delta_of(
         &self,
         lba: Lba,
@@ -105,7 +106,7 @@ impl Core {
             Err(error) => {
                 let mut delta = self.read_base(lba, base, error.kind())?;
                 self.array.read(lba, &mut out)?;
-                // Once it is detached, writes pass the cache by, and what was read may be newer than parity's lack.
+                // After a detach, writes bypass the cache, so the array may be newer than the delta that parity lacks.
                 self.needed_ssd()?;
                 xor_into(&mut delta, &out);
                 self.counters.deltas_recomputed.fetch_add(1, Relaxed);
@@ -114,9 +115,9 @@ impl Core {
         }
     }
 
-    /// The base of a delta that cannot be read, for this reason. If nobody knows what it held, its row is made anew
-    /// from data. Where a member is away that has some of these, that cannot be: the page is taken for what it is then,
-    /// from an SSD that says what it cannot read, and has returned nothing wrong.
+    /// The base of a delta that cannot be read for the reason `why`. If its checksum is not known the base is refused,
+    /// and the row is resynchronised from data. That is impossible if a missing member has data of the row: then the
+    /// page is trusted as it is, provided that the SSD reported the read error, and has never returned wrong content.
     fn read_base(&self, lba: Lba, base: PageNo, why: Kind) -> Result<Vec<u8>> {
         let ssd = self.needed_ssd()?;
         let lacks_data = || !self.array.lost_sectors(std::iter::once(self.row_of(lba))).is_empty();

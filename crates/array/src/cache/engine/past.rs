@@ -1,12 +1,12 @@
-//! Requests that go past the cache: it is detached, or can do nothing for them.
+//! Requests that bypass the cache, because it is detached or cannot help them.
 
 use super::core::Core;
 use super::turns::{Mode, Place};
 use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 impl Core {
-    /// Past a cache that was detached. Deltas that are staged still count: a member that went may have sectors that
-    /// nobody can tell before they are brought to parity.
+    /// Carries out a request past a detached cache. Staged deltas are still valid: sectors of a lost member may be
+    /// unknown until these have been added to parity, so it is tried again after that.
     pub fn past(&self, lba: Lba, sectors: u64, mut call: impl FnMut() -> Result<()>) -> Result<()> {
         match call() {
             Err(error) if self.ssd.is_some() && sectors > 0 && error.kind() != Kind::PowerLost => {
@@ -19,8 +19,8 @@ impl Core {
         }
     }
 
-    /// Writes to an array whose cache is detached, or that has none. Writes whose parity was put off and that are under
-    /// way come first: their deltas are to what they found there.
+    /// Writes to an array whose cache is detached, or that has none. Deferred writes in flight come first, as their
+    /// deltas are relative to the content before them.
     pub fn write_past(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()> {
         if self.ssd.is_none() {
             return self.array.write(lba, data, fua);
@@ -35,8 +35,8 @@ impl Core {
         self.array.write(lba, data, fua)
     }
 
-    /// What was refused, row by row. Of a row of which nobody knows what its parity lacks, and of which data cannot be
-    /// read, sectors are written without parity: that is made anew as soon as all data can be read.
+    /// Retries a write that was refused, row by row. In an unknown row with unreadable data, sectors are written
+    /// without parity, which is recomputed as soon as all data can be read.
     pub fn write_unread(&self, lba: Lba, data: &[u8], fua: bool, refused: Error) -> Result<()> {
         let shape = self.array.core().shape;
         let rows = || shape.rows_of(lba, (data.len() / SECTOR_BYTES) as u64);
@@ -56,7 +56,7 @@ impl Core {
             }
             self.lose_track(row);
             self.persist_all()?;
-            // At once durable: an NVRAM that has no intent of it takes it for that.
+            // Written durably, as there is no intent for it in the NVRAM.
             match self.array.write_without_parity_update(Lba(first), part, true) {
                 Err(error) if error.kind() == Kind::Unsupported => return Err(refused),
                 result => result?,

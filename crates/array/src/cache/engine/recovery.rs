@@ -1,17 +1,17 @@
-//! A cache after a cut: what log and NVRAM come to.
+//! Recovery of a cache after a crash, from its log and NVRAM.
 //!
-//! 1. A page that was pending holds nothing. A delta that was moving is staged again.
-//! 2. A row of which it is not known whether parity has its deltas is not known at all: its old pages are dropped, and
-//!    its parity is made anew from data. So is a row that the array does not call stale, unless that is because its
-//!    sectors were not written yet.
-//! 3. A clean page is what the array holds only if the log has brought that back. Rows without any parity have no
-//!    record there, nor have writes whose parity was put off and whose row was about to be cleaned: what was not
-//!    flushed may have gone from the array, so their pages are dropped.
-//! 4. Of rows whose records cannot be read (`Below::doubted`) nothing is kept: neither what their parity has nor what
-//!    was brought back is known. That is durable before the log of the cache goes on: the next opening does not doubt
-//!    them.
-//! 5. A row that was whole when the members had not heard of it is whole, whatever they say, if it has no old page
-//!    since, and none of its records is in doubt.
+//! 1. A pending page holds nothing. A moving delta is staged again.
+//! 2. If it is not known whether a row's parity includes its deltas, the row is unknown: its old pages are dropped, and
+//!    its parity is recomputed from data. The same holds for a row that the array does not mark stale, unless that is
+//!    because its sectors were not written yet.
+//! 3. A clean page has the content of the array only if the array's log has restored that. Rows without any parity have
+//!    no record there, and neither have deferred writes whose row was about to be cleaned: unflushed content of these
+//!    may be lost, so their pages are dropped.
+//! 4. Of rows whose log records are unreadable (`Below::doubted`) nothing is kept: neither the state of their parity
+//!    nor what was replayed is known. The pages are dropped durably before the cache's log goes on, as the next opening
+//!    does not know of the doubt.
+//! 5. A row that was whole when its marks were not cleared yet is whole, whatever the members say, if it has no old
+//!    page since, and none of its log records is in doubt.
 //! 6. Nothing is written here.
 
 use super::log_page::LogPage;
@@ -23,21 +23,21 @@ use crate::cache::step::{LogEntry, PageNo, Staged};
 use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::{Error, Lba, Result};
 
-/// What counts of a cache after a cut.
+/// What is valid of a cache after a crash.
 pub(super) struct Recovered {
     pub restored: Restored,
-    /// With what the NVRAM goes on.
+    /// The state with which the NVRAM goes on.
     pub state: State,
-    /// Pages of the log that are to be written first.
+    /// Log pages to be written first.
     pub unwritten: BTreeMap<u64, Vec<LogEntry>>,
-    /// Sectors to be written again, in their order.
+    /// Sectors to be written again, in order.
     pub redo: Vec<Lba>,
 }
 
-/// Puts the pages of the log that the SSD has, and what the NVRAM knows, together.
+/// Combines the log pages on the SSD with the state in NVRAM.
 ///
 /// # Errors
-/// [`vellum_base::Kind::Corrupt`] if a page of the log is missing, or something cannot be.
+/// [`vellum_base::Kind::Corrupt`] if a log page is missing, or if something is inconsistent.
 pub(super) fn recover(below: &Below<'_>, pages: Vec<LogPage>, mut state: State) -> Result<Recovered> {
     check_can_be(below, &pages, &state)?;
     let mut entries = logged(pages, &state)?;
@@ -71,19 +71,19 @@ pub(super) fn recover(below: &Below<'_>, pages: Vec<LogPage>, mut state: State) 
     Ok(Recovered { restored, state, unwritten, redo: redo.into_iter().collect() })
 }
 
-/// Whether a clean page may have what the array has lost.
+/// True if a clean page may have content that the array has lost.
 fn is_doubtful(below: &Below<'_>, state: &State, entry: &LogEntry) -> bool {
     entry.state == PageState::Clean
         && !state.staged.contains_key(&entry.page)
         && (!below.has_parity(below.row_of(entry.lba)) || state.intents.contains_key(&entry.lba))
 }
 
-/// Whether the page is what parity knows, and the array is newer.
+/// True if the page has the version that parity covers, and the array a newer one.
 fn is_old(state: &State, entry: &LogEntry) -> bool {
     entry.state == PageState::Old || entry.state != PageState::Free && state.staged.contains_key(&entry.page)
 }
 
-/// Whether an old page, its delta, or what its row's parity lacks is not known any more.
+/// True if an old page, its delta, or what its row's parity lacks is no longer known.
 fn is_lost(below: &Below<'_>, state: &State, entry: &LogEntry, dropped: &BTreeSet<PageNo>) -> bool {
     let delta = entry.delta.filter(|_| !state.staged.contains_key(&entry.page));
     dropped.contains(&entry.page)
@@ -101,7 +101,7 @@ fn drop_pages(state: &mut State, newest: &BTreeMap<PageNo, LogEntry>, dropped: B
     state.staged.retain(|base, held| newest.get(base).is_some_and(|entry| entry.lba == held.lba));
 }
 
-/// Refuses sectors and rows beyond the array, and numbers after which there are not enough.
+/// Fails for sectors and rows beyond the array, and for numbers so large that they might run out.
 fn check_can_be(below: &Below<'_>, pages: &[LogPage], state: &State) -> Result<()> {
     let sectors = below.shape.sectors();
     let logged = pages.iter().map(|page| &page.entries).chain(state.unwritten.values()).flatten();
@@ -121,7 +121,7 @@ fn check_can_be(below: &Below<'_>, pages: &[LogPage], state: &State) -> Result<(
     }
 }
 
-/// Entries of the log, with the sequences of their pages.
+/// Entries of the log, with the sequence numbers of their pages.
 fn logged(pages: Vec<LogPage>, state: &State) -> Result<Vec<(LogEntry, Option<u64>)>> {
     let mut by_sequence: BTreeMap<u64, Vec<LogEntry>> =
         pages.into_iter().map(|page| (page.sequence, page.entries)).collect();
@@ -136,13 +136,13 @@ fn logged(pages: Vec<LogPage>, state: &State) -> Result<Vec<(LogEntry, Option<u6
     Ok(entries)
 }
 
-/// The entry of each page that counts.
+/// The valid entry of each page.
 fn newest(entries: &[(LogEntry, Option<u64>)], state: &State) -> BTreeMap<PageNo, LogEntry> {
     let logged = entries.iter().map(|(entry, _)| (entry.page, *entry));
     logged.chain(state.buffer.iter().map(|(page, entry)| (*page, *entry))).collect()
 }
 
-/// Staged deltas in the order in which they came.
+/// Staged deltas in the order of their arrival.
 fn staged(state: &State) -> Vec<Staged> {
     let mut held: Vec<_> = state.staged.iter().collect();
     held.sort_by_key(|(_, held)| held.stamp);

@@ -1,4 +1,4 @@
-//! After a cut: sectors that may have been written when the power went, or not, are written again.
+//! After a crash: sectors whose write may not have been completed are written again.
 
 use super::core::Core;
 use crate::lane::{Call, Lanes, together};
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use vellum_base::{Kind, Lba, Result};
 
 impl Core {
-    /// Writes sectors again, in their order, those of a row one after the other: they wait for the row's lock anyway,
-    /// and rows are on all members. What parity lacks of them is what the cache says. They are durable before anybody
-    /// reads them: what was read once stays, with or without the SSD.
+    /// Writes sectors again, in order. Those of a row are written one after the other, as they would wait for the row's
+    /// lock anyway; rows are written concurrently. The cache has the deltas that parity will lack. The sectors are
+    /// durable before anybody reads them: content that was read once must stay, with or without the SSD.
     pub fn redo(self: &Arc<Self>, intents: &[Lba], lanes: &Lanes) -> Result<()> {
         let again = |row: &[Lba]| {
             let (core, row) = (self.clone(), row.to_vec());

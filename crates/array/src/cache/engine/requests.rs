@@ -1,13 +1,12 @@
-//! Requests: what the policy says of each sector, and the bytes.
+//! Requests: the policy's answer for each sector, and the transfer of data.
 //!
-//! 1. Requests of one sector are kept apart while the policy is asked (`Core::apart`): so the base against which a
-//!    delta was made is still that page's content, or the policy knows of no base. A page into which its content never
-//!    came, as that could not be read, is nobody's base: the policy forgets it.
-//! 2. Whoever waits for a turn holds no lock but those, and nobody whose turn it is waits for them.
-//! 3. What the array refuses is tried again once its row is clean, with nobody else at the row. What the cache had of
-//!    it is dropped.
-//!    If it is refused then, too, and nobody knows the row, it is written without parity.
-//! 4. Once the SSD is detached writes pass the cache by, but not those that it has under way.
+//! 1. Requests for the same sector are kept apart while the policy is asked (`Core::apart`): so the base of a delta
+//!    still has the content that the delta was made against, or the policy no longer knows that base. A page whose
+//!    content never arrived, as that could not be read, cannot be a base: the policy forgets it.
+//! 2. A request that waits for a turn holds only these locks, and no holder of a turn waits for them.
+//! 3. What the array refuses is tried again once its row is clean, with exclusive access to the row. What the cache had
+//!    of it is dropped. If it is refused again and the row is unknown, it is written without parity.
+//! 4. Once the SSD is detached, writes bypass the cache, but come after those that it has in flight.
 
 use super::brain::Brain;
 use super::cached::CachedArray;
@@ -24,14 +23,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::sync::MutexGuard;
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Kind, Lba, Result, SECTOR_BYTES};
 
-/// Sectors of a request that the policy is asked for at once.
+/// Sectors of a request for which the policy is asked under one lock.
 const SECTORS_AT_ONCE: usize = 256;
-/// Rows that are zeroed at once.
+/// Rows zeroed at a time.
 const ROWS_AT_ONCE: u64 = 64;
 
-/// A sector's read as it was planned.
+/// A planned read of a sector.
 type Planned = (Source, Turn, Option<Promise>);
-/// The page that a write finds, and the delta against it.
+/// The page that a write finds, and the delta to it.
 type Found = Option<(Prior, Option<Arc<[u8]>>)>;
 
 impl BlockDevice for CachedArray {
@@ -66,7 +65,7 @@ impl BlockDevice for CachedArray {
             };
             written.or_else(|refused| self.core.write_unread(Lba(first), data, fua, refused))
         });
-        // Also what was written before it was refused.
+        // Includes what was written before an error.
         let settled = self.core.settle_written(lba, (data.len() / SECTOR_BYTES) as u64, fua);
         written.and(settled)
     }
@@ -80,8 +79,8 @@ impl BlockDevice for CachedArray {
         self.core.settle_written(lba, sectors, fua)
     }
 
-    /// Data are on the array: the cache needs none, but for parity that a lost member's are computed from. It may be
-    /// this flush that finds the member lost.
+    /// The data are on the array, so the cache need not be flushed, unless a member is lost: then its data are computed
+    /// from parity, which must be current. This flush may be what detects the loss.
     fn flush(&self) -> Result<()> {
         if self.core.array.lost_members() == 0 {
             self.core.flush()?;
@@ -101,13 +100,14 @@ impl CachedArray {
     fn read_some(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
         self.wait_for_room();
         let planned = self.plan_reads(lba, (out.len() / SECTOR_BYTES) as u64);
-        // What is read from the array is waited for by those who fill pages; what is in pages may wait for them.
+        // Jobs that fill pages wait for reads from the array; reads of pages may wait for these jobs. So the array
+        // comes first.
         let (array, pages): (Vec<_>, Vec<_>) =
             (0..).zip(planned).partition(|(_, (source, ..))| matches!(source, Source::Array));
         let mut failed = Vec::new();
         self.read_planned(lba, array, out, &mut failed)?;
         self.read_planned(lba, pages, out, &mut failed)?;
-        // All of them, whatever one comes to: what the cache has of each is dropped.
+        // All of them are retried, whatever the results, as each is dropped from the cache.
         let again = failed.into_iter().map(|(at, was_cached)| {
             let to = &mut out[at * SECTOR_BYTES..][..SECTOR_BYTES];
             self.core.read_anyhow(Lba(lba.0 + at as u64), was_cached, to)
@@ -115,7 +115,7 @@ impl CachedArray {
         again.collect::<Vec<_>>().into_iter().collect()
     }
 
-    /// Reads sectors all at once; says of those that failed whether they were to be in the cache.
+    /// Reads sectors concurrently; adds those that failed to `failed`, with whether they were to come from the cache.
     fn read_planned(
         &self,
         lba: Lba,
@@ -150,7 +150,7 @@ impl CachedArray {
         Ok(())
     }
 
-    /// Not too much is behind requests.
+    /// Waits while too many jobs or log pages are queued.
     fn wait_for_room(&self) {
         self.behind.wait_for_room();
         if let Some(logger) = &self.logger {
@@ -192,7 +192,7 @@ impl CachedArray {
         result
     }
 
-    /// `again`: rows are cleaned first, and nobody else is at them.
+    /// With `again`, rows are cleaned first, with exclusive access to them.
     fn try_write(&self, lba: Lba, data: &[u8], fua: bool, again: bool) -> Result<()> {
         let core = &self.core;
         let sectors = (data.len() / SECTOR_BYTES) as u64;
@@ -224,7 +224,7 @@ impl CachedArray {
         core.carry_all(jobs.now, data)
     }
 
-    /// The pages that a write finds, and deltas against those that are bases.
+    /// The pages that a write finds, and deltas to those that are bases.
     fn find(&self, lba: Lba, data: &[u8]) -> Result<Vec<Found>> {
         let core = &self.core;
         let priors: Vec<Option<(Prior, Option<Delta>, Turn)>> = {
@@ -265,7 +265,7 @@ impl CachedArray {
         while first < end {
             let next = ((first / per_row + at_once) * per_row).min(end);
             let _room = core.room(bytes)?;
-            // With a cache that was detached, too: deltas of these rows may still be on their way to parity.
+            // Also with a detached cache: deltas of these rows may still be on their way to parity.
             if core.ssd.is_none() {
                 core.array.write_zeroes(Lba(first), next - first, fua)?;
             } else {
@@ -283,7 +283,7 @@ impl CachedArray {
 }
 
 impl Core {
-    /// A turn at the page that a write finds; and at its delta, if what the page must hold is there.
+    /// A turn at the page that a write finds, and the delta of that page if it has the page's checksum.
     fn find_base(&self, brain: &Brain, lba: Lba, prior: Prior) -> (Prior, Option<Delta>, Turn) {
         let is_with_delta = self.ssd().is_some_and(|ssd| ssd.sums.is_with_delta(prior.page));
         let (source, turn) = match is_with_delta {
@@ -294,22 +294,23 @@ impl Core {
         (prior, delta, turn)
     }
 
-    /// Rows that are zeroed at once, and what their records take in NVRAM.
+    /// Number of rows zeroed at a time, and the room that their records take in NVRAM.
     fn rows_at_once(&self) -> (u64, usize) {
         let Some(nvram) = &self.nvram else { return (ROWS_AT_ONCE, 0) };
         let rows = nvram.most_of(self.row_bytes()).min(ROWS_AT_ONCE as usize);
         (rows as u64, rows * self.row_bytes())
     }
 
-    /// What the records of a row that is dropped take in NVRAM at most: all its pages are in one set.
+    /// Most bytes of records in NVRAM for a row that is dropped: all its pages are in one set.
     pub fn row_bytes(&self) -> usize {
         let ways = self.ssd.as_ref().map_or(0, |ssd| ssd.plot.ways.into());
         (self.array.core().shape.row_sectors().min(ways) as usize + 1) * DROP_BYTES
     }
 
-    /// Before a write is answered: with a member out its rows are whole, and told to be so if it is to be durable, or
-    /// their sectors there would be lost by a cut. The member may have gone when parity of some was put off already. A
-    /// row that cannot be whole stays stale, but a sector of it that only its parity would tell was not written.
+    /// Called before a write is answered. With a member out, the parity of its rows must be current, and their marks
+    /// cleared if the write is to be durable: otherwise a power loss would lose the member's sectors. Parity of some
+    /// may already have been deferred when the member was lost. A row whose parity cannot be updated stays stale; then
+    /// the write fails if it includes sectors that only the parity could tell.
     fn settle_written(&self, lba: Lba, sectors: u64, durably: bool) -> Result<()> {
         if sectors == 0 || self.array.lost_members() == 0 {
             return Ok(());
@@ -317,7 +318,7 @@ impl Core {
         let is_unknown = |row| self.unknown.lock().contains(&row);
         for row in self.row_of(lba)..=self.row_of(Lba(lba.0 + sectors - 1)) {
             if self.array.is_stale(row) && !is_unknown(row) {
-                // Also if the cleaner is at it: that is waited for.
+                // Waits for the cleaner if that is at this row.
                 let _room = self.room(self.row_bytes())?;
                 self.resync(row).or_else(|error| if is_unknown(row) { Ok(()) } else { Err(error) })?;
             }
@@ -326,7 +327,7 @@ impl Core {
         if durably { self.tell_whole_rows() } else { Ok(()) }
     }
 
-    /// Keeps other requests of these sectors away while the policy is asked.
+    /// Keeps other requests for these sectors away while the policy is asked.
     pub fn apart(&self, lba: Lba, sectors: u64) -> Vec<MutexGuard<'_, ()>> {
         let count = self.stripes.len() as u64;
         let mut stripes: Vec<u64> = (lba.0..lba.0 + sectors.min(count)).map(|lba| lba % count).collect();
@@ -334,12 +335,12 @@ impl Core {
         stripes.into_iter().map(|stripe| self.stripes[stripe as usize].lock()).collect()
     }
 
-    /// Whether nothing ever came into the page. Where a base is wanted the policy hears of it, as there is no delta.
+    /// True if content never arrived in the page. If a base is wanted, the policy notices itself, as there is no delta.
     fn is_void(&self, prior: &Prior) -> bool {
         !prior.is_base && self.ssd().is_some_and(|ssd| ssd.is_bad(prior.page))
     }
 
-    /// The call that reads sectors from where they are. Only from the array more than one.
+    /// The call that reads sectors from where they are; more than one only from the array.
     fn reading(
         self: Arc<Self>,
         source: &Source,
@@ -362,7 +363,7 @@ impl Core {
         }
     }
 
-    /// Reads a sector that could not be read where the policy said. What the cache has of it is dropped.
+    /// Reads a sector that could not be read from where the policy said. It is dropped from the cache.
     fn read_anyhow(&self, lba: Lba, was_cached: bool, out: &mut [u8]) -> Result<()> {
         let from_array = was_cached && self.array.read(lba, out).is_ok();
         self.drop_range(lba, 1);
@@ -390,16 +391,16 @@ impl Core {
         }
     }
 
-    /// Drops sectors from the cache, and cleans their rows. What cannot be cleaned is unknown then.
+    /// Drops sectors from the cache and cleans their rows. Rows that cannot be cleaned become unknown.
     pub fn drop_range(&self, lba: Lba, sectors: u64) {
         for lba in (lba.0..lba.0 + sectors).map(Lba) {
-            // An error is the array's, and whoever uses it next hears of it.
+            // Errors are ignored: the array reports its own to the next that uses it.
             let _ = self.ask(|policy, steps| policy.forget(lba, steps));
         }
         let _ = self.clean_range(lba, sectors);
     }
 
-    /// Jobs that clean a row and drop these sectors of it from the cache, and the turn behind them, alone.
+    /// Makes jobs that clean a row and drop some of its sectors from the cache; returns an exclusive turn after them.
     pub fn take_row(
         &self,
         brain: &mut Brain,
@@ -414,11 +415,11 @@ impl Core {
         self.turns.take(vec![(Place::Data(row), Mode::Alone), (Place::Parity(row), Mode::Alone)])
     }
 
-    /// Cleans a row and drops these sectors of it from the cache, durably; others stay away until the turn ends.
+    /// Cleans a row and drops some of its sectors from the cache, durably; others stay away until the turn is dropped.
     pub fn clear_row(&self, row: u64, dropped: impl Iterator<Item = u64>) -> Result<Turn> {
         let mut jobs = Jobs::default();
         let turn = self.take_row(&mut self.brain.lock(), &mut jobs, row, dropped);
-        // An error is the array's, and whoever uses it next hears of it.
+        // Errors are ignored: the array reports its own to the next that uses it.
         let _ = self.carry_all(jobs.now, &[]);
         turn.wait();
         self.persist_all().map(|()| turn)
@@ -454,7 +455,7 @@ impl Core {
     }
 }
 
-/// Sectors that are read with one call: those that follow each other on the array.
+/// Groups sectors that are read with one call: those that are adjacent on the array.
 fn runs(planned: &[(usize, Planned)]) -> Vec<Range<usize>> {
     let follows = |a: &(usize, Planned), b: &(usize, Planned)| {
         matches!((&a.1.0, &b.1.0), (Source::Array, Source::Array)) && a.0 + 1 == b.0

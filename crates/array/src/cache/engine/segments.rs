@@ -1,9 +1,10 @@
-//! Segments of the SSD that are being written: their pages stay in memory until the last one is there, and go to the
-//! SSD with one write. Only without an NVRAM: with one each page is durable before anything depends on it.
+//! Segments of the SSD that are being filled: their pages stay in memory until the last one has arrived, and are then
+//! written with a single write. Used only without an NVRAM, as with one each page is durable before anything depends on
+//! it.
 //!
-//! 1. Each page of a segment is *settled* once a round: with a content, or without one.
-//! 2. Who settles the last one writes the segment. Until that is done its pages are read from memory.
-//! 3. Whoever gives a segment up has had its turn at all of its pages: it was written.
+//! 1. Each page of a segment is *settled* once per round, with or without content.
+//! 2. Settling the last page writes the segment. Until that is done its pages are read from memory.
+//! 3. A segment is vacated only after turns at all of its pages, so it has been written by then.
 
 use crate::cache::step::PageNo;
 use std::sync::Arc;
@@ -11,12 +12,12 @@ use vellum_base::hash::FixedMap;
 use vellum_base::sync::Mutex;
 use vellum_base::{Cause, SECTOR_BYTES};
 
-/// A page, and what it is written for. None: it has no content.
+/// Content of a page and the cause of its write; `None` for a page without content.
 type Settled = Option<(Arc<[u8]>, Cause)>;
 
 /// See the module.
 pub(super) struct Segments {
-    /// Of a segment.
+    /// Pages per segment.
     pages: u32,
     open: Mutex<FixedMap<u32, Open>>,
 }
@@ -26,21 +27,21 @@ struct Open {
     settled: u32,
 }
 
-/// What is written at once.
+/// Adjacent pages that are written together.
 pub(super) struct Run {
     pub first: PageNo,
     pub bytes: Vec<u8>,
-    /// What each of its pages is written for.
+    /// The cause for each of the pages.
     pub causes: Vec<Cause>,
 }
 
 impl Segments {
-    /// Of so many pages each.
+    /// Segments of this many pages each.
     pub fn new(pages: u32) -> Segments {
         Segments { pages, open: Mutex::default() }
     }
 
-    /// Settles a page; the segment, if that was its last one.
+    /// Settles a page; returns the segment to be written if that was its last one.
     pub fn settle(&self, page: PageNo, content: Settled) -> Option<Run> {
         let (segment, at) = (page.0 / self.pages, page.0 % self.pages);
         let mut open = self.open.lock();
@@ -51,19 +52,19 @@ impl Segments {
         (this.settled == self.pages).then(|| self.run(segment, &this.pages))
     }
 
-    /// A page that is in memory.
+    /// The content of a page that is in memory.
     pub fn read(&self, page: PageNo) -> Option<Arc<[u8]>> {
         let open = self.open.lock();
         let settled = &open.get(&(page.0 / self.pages))?.pages[(page.0 % self.pages) as usize];
         settled.as_ref().map(|(content, _)| content.clone())
     }
 
-    /// A segment is on the SSD: memory needs it no more.
+    /// Drops a segment from memory, as it is on the SSD.
     pub fn written(&self, run: &Run) {
         self.open.lock().remove(&(run.first.0 / self.pages));
     }
 
-    /// What there is of segments that are not full, when nothing more is settled.
+    /// Incomplete segments up to their last content, for when no more pages will be settled.
     pub fn rest(&self) -> Vec<Run> {
         let open = self.open.lock();
         let mut segments: Vec<u32> = open.keys().copied().collect();
@@ -76,7 +77,7 @@ impl Segments {
         segments.iter().filter_map(run).collect()
     }
 
-    /// Pages without a content are zeros.
+    /// Pages without content become zeros.
     fn run(&self, segment: u32, pages: &[Settled]) -> Run {
         let mut bytes = vec![0; pages.len() * SECTOR_BYTES];
         for (out, settled) in bytes.chunks_mut(SECTOR_BYTES).zip(pages) {

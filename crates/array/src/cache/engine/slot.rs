@@ -1,9 +1,9 @@
-//! A sector's content on its way from who has it to who writes it into a page.
+//! Passes the content of a sector from its source to the job that writes it into a page.
 
 use std::sync::Arc;
 use vellum_base::sync::{Condvar, Mutex};
 
-/// What will come.
+/// The receiving end.
 #[derive(Default)]
 pub(super) struct Slot {
     state: Mutex<State>,
@@ -15,12 +15,12 @@ enum State {
     #[default]
     Open,
     Given(Arc<[u8]>),
-    /// There will be none.
+    /// No content will arrive.
     Void,
 }
 
 impl Slot {
-    /// Waits for it; None if it does not come.
+    /// Waits for the content; `None` if it will not arrive.
     pub fn wait(&self) -> Option<Arc<[u8]>> {
         let mut state = self.state.lock();
         loop {
@@ -38,20 +38,20 @@ impl Slot {
     }
 }
 
-/// Who promises it. Dropped without having given it, it has broken the promise: nobody waits for ever.
+/// The sending end. If it is dropped without content, nobody waits any longer.
 pub(super) struct Promise {
     slot: Arc<Slot>,
     is_kept: bool,
 }
 
 impl Promise {
-    /// A promise, and where it is waited for.
+    /// Both ends.
     pub fn new() -> (Promise, Arc<Slot>) {
         let slot = Arc::new(Slot::default());
         (Promise { slot: slot.clone(), is_kept: false }, slot)
     }
 
-    /// Here it is.
+    /// Delivers the content.
     pub fn keep(mut self, bytes: &[u8]) {
         self.is_kept = true;
         self.slot.put(State::Given(bytes.into()));

@@ -1,13 +1,11 @@
-//! The SSD as the engine sees it: pages, what was written to them and why, and its end.
+//! The SSD as seen by the engine: its pages, an account of writes by cause, and its detachment.
 //!
-//! 1. A page that is *bad* holds nothing that may be read: it could not be written, or what was to be written never
-//!    came.
-//! 2. An SSD that could not be written, or is shorter than it was, is detached. Nothing is read from it and nothing
-//!    written to it from then on.
-//! 3. Pages behind those of the SSD are in memory (the window of KDD in vellum mode), and go with it.
-//! 4. The ledger has every byte that was written to the SSD; its superblock counts them ahead (`account.rs`).
-//! 5. Pages of a segment that is not full are in memory, too, if there is no NVRAM (`segments.rs`).
-//! 6. A page that is not what was written there cannot be read (`sums.rs`).
+//! 1. A *bad* page has no valid content: it could not be written, or its content never arrived.
+//! 2. An SSD that fails a write, or is shorter than before, is detached. After that it is neither read nor written.
+//! 3. Page numbers beyond the SSD are in memory (the window of KDD in vellum mode), and are lost with it.
+//! 4. The ledger has every byte written to the SSD; its superblock counts them ahead of time (`account.rs`).
+//! 5. Without an NVRAM, pages of incomplete segments are in memory, too (`segments.rs`).
+//! 6. A page whose content is not what was written fails to read (`sums.rs`).
 
 use super::account::Account;
 use super::segments::{Run, Segments};
@@ -24,36 +22,36 @@ use vellum_base::{Cause, Error, Kind, Lba, Ledger, Result, SECTOR_BYTES};
 
 /// See the module.
 pub(super) struct Ssd {
-    /// None: it was let go of.
+    /// `None` once it is released.
     device: Mutex<Option<Device>>,
-    /// Every write is durable when it returns: with an NVRAM, records follow it.
+    /// Every write is durable on return: with an NVRAM, records depend on it.
     is_durable: bool,
-    /// The array hears when the cache is let go.
+    /// It is told when the cache is detached.
     array: Arc<crate::core::Core>,
     pub plot: CachePlot,
     pub tag: u64,
     pub ledger: Ledger,
     pub account: Account,
-    /// Pages and pages of the log that could not be read.
+    /// Failed reads of sectors.
     pub unreadable: AtomicU64,
-    /// Pages that were not what was written there.
+    /// Pages whose content was not what was written.
     pub wrong: AtomicU64,
-    /// What pages hold, as checksums.
+    /// Checksums of pages.
     pub sums: Arc<Sums>,
     bad: Mutex<BTreeSet<PageNo>>,
     window: Mutex<FixedMap<PageNo, Arc<[u8]>>>,
-    /// None: each page is written by itself.
+    /// `None`: each page is written separately.
     segments: Option<Segments>,
-    /// Bytes that it was told it may erase.
+    /// Bytes discarded.
     pub discarded: AtomicU64,
-    /// It cannot use being told.
+    /// A discard failed: no more are sent.
     keeps_all: AtomicBool,
     is_detached: AtomicBool,
     why: Mutex<Option<String>>,
 }
 
 impl Ssd {
-    /// To be used with this superblock; it has the one that was found.
+    /// An SSD to be used with `superblock`; `found` is the one it has.
     pub fn new(
         device: Device,
         found: CacheSuperblock,
@@ -91,7 +89,7 @@ impl Ssd {
         self.why.lock().clone()
     }
 
-    /// It is of no use from now on. The first reason stays.
+    /// Detaches the SSD. The first reason is kept.
     pub fn detach(&self, why: &str) {
         self.array.has_cache.store(false, Relaxed);
         self.why.lock().get_or_insert_with(|| why.to_string());
@@ -99,12 +97,12 @@ impl Ssd {
         self.array.bell.ring(); // All stale rows are to be made anew.
     }
 
-    /// Somebody else may have the device from now on. It is detached.
+    /// Releases the device, so that others may use it. The SSD must be detached.
     pub fn let_go(&self) {
         *self.device.lock() = None;
     }
 
-    /// Whether it was let go of.
+    /// True if the device was released.
     pub fn is_let_go(&self) -> bool {
         self.device.lock().is_none()
     }
@@ -113,7 +111,7 @@ impl Ssd {
         self.device.lock().clone().ok_or_else(|| Error::new(Kind::Io, "the cache is detached"))
     }
 
-    /// Reads a page of data: it is what was written there.
+    /// Reads a data page and verifies its checksum.
     pub fn read_page(&self, page: PageNo) -> Result<Vec<u8>> {
         if self.sums.is_with_delta(page) {
             return Err(Error::corrupt("nobody knows what the page held: its delta was not read"));
@@ -125,7 +123,7 @@ impl Ssd {
         Ok(content)
     }
 
-    /// Reads a page, whatever it may be now.
+    /// Reads a page without verification.
     pub fn read_unchecked(&self, page: PageNo) -> Result<Vec<u8>> {
         if self.is_detached() {
             return Err(Error::new(Kind::Io, "the cache is detached"));
@@ -145,7 +143,7 @@ impl Ssd {
         self.read_sector(self.sector_of(page))
     }
 
-    /// A page was not what was written there.
+    /// Counts a page whose content was not what was written.
     pub fn count_wrong(&self) {
         self.wrong.fetch_add(1, Relaxed);
     }
@@ -154,7 +152,7 @@ impl Ssd {
         self.plot.data_start + u64::from(page.0)
     }
 
-    /// Writes a page, with its segment if there are segments; false, and the SSD is detached, if that failed.
+    /// Writes a page, together with its segment if there are segments; false, and the SSD is detached, if that failed.
     pub fn write_page(&self, page: PageNo, content: &[u8], cause: Cause) -> Result<bool> {
         if self.is_window(page) {
             self.window.lock().insert(page, content.into());
@@ -172,7 +170,7 @@ impl Ssd {
         Ok(done)
     }
 
-    /// Writes pages of a segment, if there are any; false, and the SSD is detached, if that failed.
+    /// Writes the pages of a segment, if given; false, and the SSD is detached, if that failed.
     fn write_run(&self, run: Option<Run>) -> Result<bool> {
         let (Some(run), false) = (run, self.is_detached()) else { return Ok(!self.is_detached()) };
         if !self.claim(run.bytes.len() as u64)? {
@@ -189,7 +187,7 @@ impl Ssd {
         Ok(done)
     }
 
-    /// Writes what there is of segments that are not full; false, and the SSD is detached, if that failed.
+    /// Writes incomplete segments; false, and the SSD is detached, if that failed.
     pub fn write_rest(&self) -> Result<bool> {
         let rest = self.segments.as_ref().map(Segments::rest).unwrap_or_default();
         for run in rest {
@@ -200,8 +198,8 @@ impl Ssd {
         Ok(true)
     }
 
-    /// Nobody will read these pages before they are written again. What comes of it is the SSD's business: an error is
-    /// that the power is off.
+    /// Tells the SSD that these pages will be rewritten before they are read. This is only a hint: the only error
+    /// returned is a lost power.
     pub fn discard(&self, first: PageNo, pages: u32) -> Result<()> {
         if self.is_detached() || self.keeps_all.load(Relaxed) {
             return Ok(());
@@ -224,12 +222,12 @@ impl Ssd {
         page.0 >= self.plot.pages
     }
 
-    /// Whether it holds nothing that may be read.
+    /// True if the page has no valid content.
     pub fn is_bad(&self, page: PageNo) -> bool {
         self.bad.lock().contains(&page)
     }
 
-    /// The page holds nothing that may be read.
+    /// Marks a page as bad.
     pub fn spoil(&self, page: PageNo) -> Result<()> {
         self.bad.lock().insert(page);
         match self.segments.as_ref().filter(|_| !self.is_window(page)) {
@@ -238,7 +236,7 @@ impl Ssd {
         }
     }
 
-    /// Reads any sector.
+    /// Reads a sector of any kind.
     pub fn read_sector(&self, sector: u64) -> Result<Vec<u8>> {
         let mut out = vec![0; SECTOR_BYTES];
         self.device()?.read(Lba(sector), &mut out).inspect_err(|error| {
@@ -252,7 +250,7 @@ impl Ssd {
         Ok(out)
     }
 
-    /// Writes sectors; false, and the SSD is detached, if that failed. An error is that the power is off.
+    /// Writes sectors; false, and the SSD is detached, if that failed. An error means that the power is lost.
     pub fn write_sector(&self, sector: u64, content: &[u8], cause: Cause) -> Result<bool> {
         if self.is_detached() || !self.claim(content.len() as u64)? {
             return Ok(false);
@@ -260,7 +258,7 @@ impl Ssd {
         self.program(sector, content, cause)
     }
 
-    /// The same with sectors that are claimed.
+    /// The same for bytes that the account already covers.
     pub(super) fn program(&self, sector: u64, content: &[u8], cause: Cause) -> Result<bool> {
         if self.is_detached() {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! A cache for people.
+//! Status of a cache, for display.
 
 use super::cached::CachedArray;
 use crate::cache::policy::{Census, Scheme};
@@ -6,63 +6,64 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use vellum_base::{LedgerSnapshot, Nanos, SECTOR_BYTES};
 
-/// What a cache is, and what happened since it was opened.
+/// State of a cache, and counters since it was opened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheStatus {
-    /// What decides what is kept; None: there is no SSD.
+    /// The policy; `None` if there is no SSD.
     pub scheme: Option<Scheme>,
     /// Pages of the SSD for data and deltas.
     pub pages: u32,
-    /// Of them, pages of a segment: written, and discarded, together. 0: pages are written in place.
+    /// Pages per segment, which are written, and discarded, together. 0: pages are written in place.
     pub segment_pages: u32,
-    /// Bytes that the SSD was told it may erase, since it was opened.
+    /// Bytes of the SSD discarded since the cache was opened.
     pub discarded_bytes: u64,
-    /// What they are good for.
+    /// Counts of pages by state.
     pub census: Census,
-    /// Why the SSD is not used any more, if so.
+    /// Why the SSD is detached, if it is.
     pub detached: Option<String>,
-    /// Why nothing of what the cache held counted when it was opened, if so.
+    /// Why the cache was emptied when it was opened, if it was.
     pub emptied: Option<String>,
-    /// Rows whose parity was put off: without redundancy, if the SSD were lost now, until they are made anew.
+    /// Rows with deferred parity. If the SSD were lost now, they would have no redundancy until they are
+    /// resynchronised.
     pub stale_rows: u64,
-    /// Of them, those of which the cache knows nothing: they are being made anew.
+    /// Of these, rows whose deltas the cache does not have: they are being resynchronised.
     pub unknown_rows: u64,
-    /// About so many may be stale.
+    /// About how many rows may be stale.
     pub stale_rows_max: u64,
-    /// Sectors read from the cache, and from the array.
+    /// Sectors read from the cache; `read_misses` were read from the array.
     pub read_hits: u64,
     /// See `read_hits`.
     pub read_misses: u64,
-    /// Sectors written that the cache had, and those that it had not.
+    /// Sectors written that the cache had; `write_misses` are those that it had not.
     pub write_hits: u64,
     /// See `write_hits`.
     pub write_misses: u64,
     /// Rows whose parity was updated from deltas.
     pub rows_cleaned: u64,
-    /// Rows whose parity was made anew from data.
+    /// Rows whose parity was recomputed from data.
     pub rows_resynced: u64,
-    /// Time that a row took, on average.
+    /// Mean time to clean or resynchronise a row.
     pub cleaning_mean: Nanos,
-    /// Pages of the SSD that could not be read.
+    /// Failed reads of pages of the SSD.
     pub unreadable_pages: u64,
-    /// Pages of the SSD that were not what was written there: it said so of none of them.
+    /// Pages of the SSD whose content was not what was written, without an error from the SSD.
     pub wrong_pages: u64,
-    /// Deltas that could not be read, and were made again from base and array.
+    /// Deltas that could not be read, and were recomputed from base and array.
     pub deltas_recomputed: u64,
-    /// What was written to the SSD since it was opened, and why.
+    /// Bytes written to the SSD since it was opened, by cause.
     pub ledger: LedgerSnapshot,
-    /// Bytes that were written to it before, as far as the cache was closed.
+    /// Bytes written to it before, according to its superblock.
     pub written_before: u64,
-    /// For how long it is open.
+    /// Time since the cache was opened.
     pub open_for: Nanos,
     /// Bytes of the SSD.
     pub ssd_bytes: u64,
-    /// Bytes that may be written to it a day, if there is a limit.
+    /// Bytes that may be written to it per day, if there is a limit.
     pub budget: Option<u64>,
 }
 
 impl CacheStatus {
-    /// How long it would take to make stale rows anew, if the SSD were lost now. None as long as no row was.
+    /// Time to resynchronise all stale rows if the SSD were lost now. `None` before any row was cleaned.
     pub fn resync_time(&self) -> Option<Nanos> {
         let is_known = self.rows_cleaned + self.rows_resynced > 0;
         is_known.then(|| Nanos(self.cleaning_mean.0.saturating_mul(self.stale_rows)))
@@ -70,8 +71,8 @@ impl CacheStatus {
 }
 
 impl CachedArray {
-    /// Sectors that nobody knows any more: their parity was put off, what it lacks is not known, and their member is
-    /// lost. A rebuild that gives them up makes them zeros.
+    /// Sectors that are lost: those of a lost member in stale rows whose deltas are not known. A rebuild that gives
+    /// them up makes them zeros.
     pub fn lost_sectors(&self) -> Vec<Range<u64>> {
         let array = &self.core.array;
         let unknown: Vec<u64> = match self.core.ssd() {
@@ -81,7 +82,7 @@ impl CachedArray {
         array.lost_sectors(unknown.into_iter())
     }
 
-    /// Sectors that nobody but the cache knows: parity of their rows was put off, and their member is lost.
+    /// Sectors that only the cache can tell: those of a lost member in stale rows whose deltas it has.
     pub fn sectors_at_risk(&self) -> Vec<Range<u64>> {
         let Some(_) = self.core.ssd() else { return Vec::new() };
         let unknown = self.core.unknown.lock().clone();

@@ -1,10 +1,10 @@
-//! Checksums of the SSD's pages: it returns what was written, or the page cannot be read.
+//! Checksums of the SSD's pages: a page whose content is not what was written fails to read.
 //!
-//! 1. The sum of a page is set by who writes it, with a turn there alone.
-//! 2. After an opening that of a clean page is what the log or the NVRAM says. That of an old page whose delta is in a
-//!    page is there, too: the base is not read before that was (but for `Core::read_base`).
-//! 3. Pages of data that were written before version 4 have none: what is read first counts.
-//! 4. Pages of deltas have none here: those who look for a delta know what its page must be (`delta_page.rs`).
+//! 1. The checksum of a page is set by the job that writes it, under an exclusive turn.
+//! 2. After an opening, the checksum of a clean page comes from the log or the NVRAM. That of an old page whose delta
+//!    is in a delta page is stored there: the base is not read before that delta (except by `Core::read_base`).
+//! 3. Data pages written before version 4 have no checksum: the content of their first read is taken as correct.
+//! 4. Delta pages have no checksum here: the entries of their bases identify them (`delta_page.rs`).
 
 use super::nvram::Held;
 use crate::cache::policy::Restored;
@@ -15,41 +15,41 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use vellum_base::{Error, Result};
 use vellum_codes::crc32c;
 
-/// Nobody knows it. So it is stored, too.
+/// The checksum is not known. Stored with the same value.
 const UNKNOWN: u32 = u32::MAX;
-/// It is in the head of the page's delta.
+/// The checksum is in the head of the page's delta.
 const WITH_DELTA: u32 = u32::MAX - 1;
 
-/// Of all pages, by their numbers: 4 bytes each.
+/// The checksums of all pages, by page number: 4 bytes each.
 pub(super) struct Sums(Vec<AtomicU32>);
 
-/// Of what a page holds: its CRC, but for two values that mean something else.
+/// Checksum of a content: its CRC, except for two reserved values.
 fn sum_of(content: &[u8]) -> u32 {
     crc32c(content).min(WITH_DELTA - 1)
 }
 
-/// A sum as it is stored.
+/// A checksum in its stored form.
 pub(super) fn stored(sum: Option<u32>) -> u32 {
     sum.unwrap_or(UNKNOWN)
 }
 
-/// A sum that was stored.
+/// Decodes a stored checksum.
 pub(super) fn known(stored: u32) -> Option<u32> {
     (stored < WITH_DELTA).then_some(stored)
 }
 
-/// Whether an entry says what its page holds: that of an old page has its delta there.
+/// True if an entry has the checksum of its page: that of an old page has the delta's place instead.
 pub(super) fn has_sum(entry: &LogEntry) -> bool {
     entry.state != PageState::Free && entry.delta.is_none()
 }
 
 impl Sums {
-    /// Of so many pages that nobody has written.
+    /// Checksums of this many pages, all unknown.
     pub fn new(pages: u32) -> Sums {
         Sums((0..pages).map(|_| AtomicU32::new(UNKNOWN)).collect())
     }
 
-    /// What an opening found.
+    /// Takes over what an opening found.
     pub fn restore(&self, restored: &Restored, staged: &BTreeMap<PageNo, Held>) {
         for (entry, _) in &restored.entries {
             let sum = if entry.delta.is_some() { WITH_DELTA } else { stored(entry.sum) };
@@ -58,7 +58,7 @@ impl Sums {
         staged.iter().for_each(|(base, held)| self.set_stored(*base, stored(held.sum)));
     }
 
-    /// Pages in memory have none.
+    /// Pages in memory have no checksum.
     fn set_stored(&self, page: PageNo, sum: u32) {
         if let Some(own) = self.0.get(page.0 as usize) {
             own.store(sum, Relaxed);
@@ -69,37 +69,38 @@ impl Sums {
         self.0.get(page.0 as usize).map_or(UNKNOWN, |own| own.load(Relaxed))
     }
 
-    /// The page's sum, if it is known.
+    /// The page's checksum, if it is known.
     pub fn get(&self, page: PageNo) -> Option<u32> {
         Some(self.stored(page)).filter(|sum| *sum < WITH_DELTA)
     }
 
-    /// What an entry says of a page goes with its sum.
+    /// Completes an entry by the checksum of its page.
     pub fn complete(&self, entry: &LogEntry) -> LogEntry {
         LogEntry { sum: self.get(entry.page).filter(|_| has_sum(entry)), ..*entry }
     }
 
-    /// The page is about to have this content.
+    /// Called before the page is written with this content.
     pub fn set(&self, page: PageNo, content: &[u8]) {
         self.set_stored(page, sum_of(content));
     }
 
-    /// Whether the page's delta must be read first.
+    /// True if the page's checksum is known only once its delta has been read.
     pub fn is_with_delta(&self, page: PageNo) -> bool {
         self.stored(page) == WITH_DELTA
     }
 
-    /// The delta of the page was read: its head says so.
+    /// Called when the delta of the page was read; its head has the page's checksum.
     pub fn learn(&self, page: PageNo, sum: Option<u32>) {
         if let Some(own) = self.0.get(page.0 as usize) {
             let _ = own.compare_exchange(WITH_DELTA, stored(sum), Relaxed, Relaxed);
         }
     }
 
-    /// Whether the SSD returned what was written.
+    /// Verifies content returned by the SSD.
     ///
     /// # Errors
-    /// [`vellum_base::Kind::Corrupt`] if not, or if nobody can tell yet.
+    /// [`vellum_base::Kind::Corrupt`] if it is not what was written, or if the checksum is still to be read with the
+    /// delta.
     pub fn check(&self, page: PageNo, content: &[u8]) -> Result<()> {
         let (own, sum) = (self.stored(page), sum_of(content));
         if own == UNKNOWN {

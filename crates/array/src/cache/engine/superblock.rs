@@ -1,4 +1,4 @@
-//! Whose cache an SSD is, and where things are on it (docs/formats/array.md).
+//! The superblock of a cache: the array that it belongs to, and its layout (docs/formats/array.md).
 
 use super::nvram::{HALF_BYTES_MAX, HALF_BYTES_MIN, Whose};
 use super::options::CacheFormat;
@@ -11,76 +11,76 @@ use vellum_base::{Error, Kind, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCACHE";
 const VERSION: u32 = 4;
-/// The oldest that is read: its deltas are not packed. Before version 4 pages have no checksums.
+/// The oldest version that is read: its deltas are not packed. Before version 4 pages have no checksums.
 const VERSION_MIN: u32 = 2;
-/// Most pages of a set, and of a segment.
+/// Most pages per set, and per segment.
 pub(super) const WAYS_MAX: u32 = 1 << 14;
-/// Most pages: with those in memory their numbers have 32 bits.
+/// Most pages, so that with those in memory their numbers fit into 32 bits.
 const PAGES_MAX: u32 = u32::MAX - 2 - (1 << 14);
-/// Pages begin at a multiple of this: 1 MiB.
+/// Pages begin at a multiple of this many sectors: 1 MiB.
 const ALIGNMENT: u64 = 256;
-/// Share of the SSD that is log (kdd.txt, IV.A).
+/// Share of the SSD that is used for the log (kdd.txt, IV.A).
 const LOG_SHARE: f64 = 0.0059;
 
 /// The superblock of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSuperblock {
-    /// Whose cache this is.
+    /// The array that the cache belongs to.
     pub array: Id,
-    /// Drawn whenever the cache is emptied.
+    /// Random; changes whenever the cache is emptied.
     pub tag: u64,
-    /// The greater counts.
+    /// The copy with the greater generation is valid.
     pub generation: u64,
-    /// Drawn when it was opened or closed with the array, whose superblocks have the same as long as nothing changes
-    /// without it; while it is open only if there is an NVRAM.
+    /// Random, chosen when the cache was opened or closed with the array. The array's superblocks have the same number
+    /// as long as nothing has changed without the cache; while it is open, only if there is an NVRAM.
     pub bond: u64,
-    /// The bond before: the members may still have that if the power went before they were told.
+    /// The previous bond: members may still have it if the power was lost before they were updated.
     pub bond_before: u64,
-    /// What decides what is kept.
+    /// The policy.
     pub scheme: Scheme,
-    /// There is an NVRAM beside the SSD.
+    /// The cache has an NVRAM.
     pub nvram: bool,
-    /// Sectors of a half of it; 0: as many as its device has room for.
+    /// Sectors of a half of the NVRAM; 0: as many as its device has room for.
     pub nvram_half: u32,
-    /// Log and delta pages hold everything.
+    /// The cache was closed: log and delta pages have its whole state.
     pub clean: bool,
-    /// Where things are.
+    /// Layout of the SSD.
     pub plot: CachePlot,
-    /// Bytes that may be written to the SSD a day; 0: no budget.
+    /// Bytes that may be written to the SSD per day; 0: no budget.
     pub budget: u64,
-    /// Of it, what is left if all that `written` counts is written; fewer than none if that is more.
+    /// What is left of the budget once all bytes counted in `written` are written; may be negative.
     pub budget_left: i64,
-    /// Bytes that were written to the SSD; while it is in use, and after a cut, up to a step more than were.
+    /// Bytes written to the SSD; while it is in use, and after a crash, up to a step more.
     pub written: u64,
 }
 
-/// Where things are on the SSD of a cache, in sectors.
+/// Layout of a cache's SSD, in sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachePlot {
-    /// Pages of a set; all of them, if there are segments.
+    /// Pages per set; with segments, all pages.
     pub ways: u32,
-    /// Pages of a segment; 0: pages are written in place.
+    /// Pages per segment; 0: pages are written in place.
     pub segment_pages: u32,
-    /// A multiple of `ways`.
+    /// Number of pages, a multiple of `ways`.
     pub pages: u32,
-    /// Of the metadata log, which begins at sector 1.
+    /// Pages of the metadata log, which begins at sector 1.
     pub log_pages: u32,
     /// Sector of page 0.
     pub data_start: u64,
-    /// Size of what is used of the SSD.
+    /// Used size of the SSD.
     pub ssd_sectors: u64,
 }
 
 impl CachePlot {
-    /// The first page of the log.
+    /// First sector of the log.
     pub(super) const LOG: u64 = 1;
 
-    /// Where a page of the log is.
+    /// Sector of a log page.
     pub(super) fn log_sector(&self, sequence: u64) -> u64 {
         CachePlot::LOG + sequence % u64::from(self.log_pages)
     }
 
-    /// Divides an SSD.
+    /// Divides an SSD that is written in place.
     ///
     /// # Errors
     /// [`Kind::Invalid`] if it is too small.
@@ -144,18 +144,18 @@ impl CachePlot {
 }
 
 impl CacheSuperblock {
-    /// Which cache it is, to its NVRAM.
+    /// Identification of the cache in its NVRAM.
     pub(super) fn whose(&self) -> Whose {
         Whose { array: self.array, tag: self.tag }
     }
 
-    /// The next session: members that were told of none but the last one still count until they are told of this.
+    /// Begins the next session. Members with the previous bond stay valid until they are updated.
     pub(super) fn begin_session(&mut self, bond: u64) {
         self.generation += 1;
         (self.bond_before, self.bond) = (self.bond, bond);
     }
 
-    /// As it is stored.
+    /// Encodes the superblock into a sector.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; SECTOR_BYTES];
         out[..8].copy_from_slice(MAGIC);
@@ -182,7 +182,7 @@ impl CacheSuperblock {
         out
     }
 
-    /// From a sector; the error says what is wrong with it.
+    /// Decodes a sector; the error says what is wrong with it.
     pub fn decode(sector: &[u8]) -> Result<CacheSuperblock> {
         if sector.len() != SECTOR_BYTES || &sector[..8] != MAGIC {
             return Err(Error::corrupt("it has no superblock of an array's cache"));

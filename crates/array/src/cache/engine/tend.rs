@@ -1,4 +1,4 @@
-//! What an array with a cache is asked for beside requests: to clean all, to rebuild, to scrub.
+//! Maintenance of an array with a cache: cleaning all rows, rebuild, scrub.
 
 use super::cached::CachedArray;
 use super::job::Jobs;
@@ -10,16 +10,15 @@ use crate::scrub::{Repair, Scrubbed};
 use vellum_base::{Error, Kind, Lba, Result};
 
 impl CachedArray {
-    /// Cleans the rows that are stale now; parity that is lacking what nobody knows is made anew. `go_on` hears of the
-    /// rows that are left, and stops it by false. What fails keeps nothing else from being cleaned; the first error is
-    /// returned.
+    /// Cleans the rows that are stale now; unknown ones are resynchronised. `go_on` gets the number of rows left, and
+    /// stops it by returning false. An error does not keep other rows from being cleaned; the first one is returned.
     pub fn clean_all(&self, mut go_on: impl FnMut(u64) -> bool) -> Result<()> {
         let result = self.clean_rows(&mut go_on, |_| true);
         result.and(self.core.tell_whole_rows())
     }
 
-    /// With a member out: what is flushed is to be there after a cut, too, which empties the cache. So nothing that is
-    /// known is put off any more, and the members know. Rows that cannot be made whole stay stale.
+    /// A flush with a member out: flushed data must survive a power loss, which empties the cache. So all known rows
+    /// are cleaned, and their marks on the members cleared. Rows that cannot be cleaned stay stale.
     pub(super) fn flush_degraded(&self) -> Result<()> {
         let is_known = |row: &u64| !self.core.unknown.lock().contains(row);
         match self.clean_rows(&mut |_| true, is_known) {
@@ -29,7 +28,8 @@ impl CachedArray {
         self.core.tell_whole_rows()
     }
 
-    /// Requests go on, and make rows stale meanwhile: those are not waited for.
+    /// Cleans the rows that are stale at the beginning. Rows that become stale by requests meanwhile are not waited
+    /// for.
     fn clean_rows(&self, go_on: &mut dyn FnMut(u64) -> bool, is_wanted: impl Fn(&u64) -> bool) -> Result<()> {
         let (array, mut result) = (&self.core.array, Ok(()));
         if array.core().stale.count() == 0 {
@@ -48,8 +48,8 @@ impl CachedArray {
         result
     }
 
-    /// The same when parity of no row is put off any more ([`super::core::Core::put_nothing_off`]): what the policy has
-    /// deltas of is cleaned first, also where a write is still on its way. False if `go_on` stopped it.
+    /// The same while no parity is deferred ([`super::core::Core::put_nothing_off`]): rows of which the policy has
+    /// deltas are cleaned first, including those with writes still in flight. False if `go_on` stopped it.
     pub(super) fn clean_for_good(&self, mut go_on: impl FnMut(u64) -> bool) -> Result<bool> {
         let (array, mut result, mut goes_on) = (&self.core.array, Ok(()), true);
         let mut go_on = |left| {
@@ -68,8 +68,8 @@ impl CachedArray {
         if goes_on { result.map(|()| true) } else { Ok(false) }
     }
 
-    /// Cleans all rows, then rebuilds members that were added, as [`Array::rebuild`] does. The cache has nothing of
-    /// sectors that are lost, before they are zeros.
+    /// Cleans all rows, then rebuilds added members, as [`Array::rebuild`] does. Sectors that are lost are dropped from
+    /// the cache before they become zeros.
     pub fn rebuild(&self, give_up: bool, go_on: impl FnMut(Progress) -> bool) -> Result<Rebuilt> {
         let _nothing = self.core.put_nothing_off();
         match self.clean_for_good(|_| true) {
@@ -82,9 +82,9 @@ impl CachedArray {
         Rebuilt::of(ended, given.lost)
     }
 
-    /// Sectors of this row are to be given up; returns what the cache has of the row, and keeps everybody else away
-    /// from it. Of the rest of the row it has nothing then, durably: what cannot be read now must not come back over
-    /// zeros. Nobody knows what the parity of the row lacks. Nothing is put off meanwhile, or it would wait for itself.
+    /// Called before sectors of a row are given up: returns what the cache has of the row, and keeps others away from
+    /// it. The rest of the row is dropped from the cache, durably, so that content which is unreadable now cannot come
+    /// back over zeros. The row becomes unknown. No parity may be deferred meanwhile, as that would wait for itself.
     fn let_go(&self, row: u64) -> Result<(Known, Held)> {
         let row_sectors = self.core.array.core().shape.row_sectors();
         let of_row = row * row_sectors..(row + 1) * row_sectors;
@@ -101,7 +101,7 @@ impl CachedArray {
             Some((lba, self.core.content(&source)?))
         });
         let known: Known = known.collect();
-        // An error is the array's, and whoever uses it next hears of it.
+        // Errors are ignored: the array reports its own to the next that uses it.
         let _ = self.core.carry_all(jobs.now, &[]);
         turn.wait();
         let unknown = of_row.filter(|lba| !known.contains_key(lba)).map(Lba);
@@ -113,15 +113,15 @@ impl CachedArray {
         Ok((known, Box::new(turn)))
     }
 
-    /// Scrubs all rows, as [`Array::scrub`] does. Before offsets are repaired the cache lets go of them: what it has
-    /// may be what is wrong, and would be the base of a delta that parity does not know.
+    /// Scrubs all rows, as [`Array::scrub`] does. Offsets to be repaired are first dropped from the cache: its content
+    /// may be what is wrong, and would be the base of deltas that do not match parity.
     pub fn scrub(&self, repair: Repair, go_on: impl FnMut(Progress) -> bool) -> Result<Scrubbed> {
         let (array, of) = (&self.core.array, self.core.array.core().shape.rows);
         Scrubbed::of_rows(0..of, of, go_on, |row| {
             let mut found = array.scrub_one(row, Repair::None)?;
             if found.report.stale_rows > 0 && found.report.lost_sectors > 0 {
-                // The cache may know what parity lacks, or have what cannot be read: it is asked for that before a
-                // resync that fails drops it.
+                // The cache may have the deltas that parity lacks, or the unreadable data: this is used before a failed
+                // resynchronisation drops it.
                 let is_unknown = self.core.unknown.lock().contains(&row);
                 if is_unknown || self.core.resync(row).is_err() {
                     self.put_back(row)?;
@@ -131,7 +131,7 @@ impl CachedArray {
             let to_repair = found.to_repair(repair);
             if !to_repair.is_empty() {
                 let _alone = self.clear_row(row, &to_repair)?;
-                // A row that cannot be clean is as it was found.
+                // A row that could not be cleaned is reported as found before.
                 let repaired = array.scrub_one(row, repair)?;
                 found = if repaired.report.stale_rows == 0 { repaired } else { found };
             }
@@ -139,7 +139,7 @@ impl CachedArray {
         })
     }
 
-    /// Writes what the cache has of a row to where that cannot be read; the row is made anew then.
+    /// Writes the cache's content of a row to where the members' is unreadable; then the row is resynchronised.
     fn put_back(&self, row: u64) -> Result<()> {
         let _nothing = self.core.put_nothing_off();
         let (known, held) = self.let_go(row)?;
@@ -152,8 +152,8 @@ impl CachedArray {
         Ok(())
     }
 
-    /// Drops these offsets of a row from the cache, durably, and cleans it. Others stay away from it until the turn
-    /// ends.
+    /// Drops these offsets of a row from the cache, durably, and cleans the row. Others stay away from it until the
+    /// turn is dropped.
     fn clear_row(&self, row: u64, offsets: &[u32]) -> Result<Turn> {
         let shape = self.core.array.core().shape;
         let columns = (0..shape.data_columns() as u64).map(|column| column * u64::from(shape.chunk_sectors));
@@ -165,7 +165,7 @@ impl CachedArray {
     }
 }
 
-/// Keeps the first error; returns one after which nothing more can be done.
+/// Keeps the first error; returns an error after which nothing more can be done.
 fn keep_first(result: &mut Result<()>, error: Error, array: &Array) -> Result<()> {
     if error.kind() == Kind::PowerLost || array.core().check_writable().is_err() {
         return Err(error);

@@ -1,8 +1,8 @@
-//! Who may touch a page of the cache, a sector or a row, and in which order: the order in which places were taken.
+//! Turns: access to pages of the cache, sectors and rows, in the order in which places were taken.
 //!
-//! 1. All places of a turn are taken at once, under the policy's lock: so turns on one place are in the order in
-//!    which the policy decided.
-//! 2. A turn waits only for earlier ones, so that somebody can always go on.
+//! 1. All places of a turn are taken at once, under the policy's lock: so turns at a place are in the order of the
+//!    policy's decisions.
+//! 2. A turn waits only for earlier ones, so there is no deadlock.
 
 use crate::cache::step::PageNo;
 use std::collections::{BTreeSet, VecDeque};
@@ -11,7 +11,7 @@ use vellum_base::Lba;
 use vellum_base::hash::FixedMap;
 use vellum_base::sync::{Condvar, Mutex};
 
-/// What steps name.
+/// What a turn gives access to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     /// A page of the SSD.
@@ -24,7 +24,7 @@ pub(super) enum Place {
     Data(u64),
 }
 
-/// Alone, or with others who share.
+/// Exclusive or shared access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Shared,
@@ -45,7 +45,7 @@ struct State {
     waiting: usize,
 }
 
-/// Places in queues. Dropping it leaves them.
+/// Places in queues, which are left when it is dropped.
 pub(super) struct Turn {
     number: u64,
     places: Vec<(Place, Mode)>,
@@ -60,7 +60,7 @@ impl Turns {
         turn
     }
 
-    /// Rows at whose parity somebody has a turn.
+    /// Rows with a turn at their parity.
     pub fn rows(&self) -> BTreeSet<u64> {
         let row = |place: &Place| if let Place::Parity(row) = place { Some(*row) } else { None };
         self.state.lock().queues.keys().filter_map(row).collect()
@@ -68,7 +68,7 @@ impl Turns {
 }
 
 impl State {
-    /// Nobody before `number` stands in its way.
+    /// True if no turn before `number` conflicts.
     fn is_free(&self, place: &Place, mode: Mode, number: u64) -> bool {
         let mut before = self.queues[place].iter().take_while(|(other, _)| *other != number);
         before.all(|(_, other)| mode == Mode::Shared && *other == Mode::Shared)
@@ -76,7 +76,7 @@ impl State {
 }
 
 impl Turn {
-    /// More places, at the ends of their queues. No turn that was taken since may wait for this one.
+    /// Adds places, at the ends of their queues. No turn taken since may have to wait for this one.
     pub fn extend(&mut self, places: Vec<(Place, Mode)>) {
         let mut state = self.turns.state.lock();
         if self.number == 0 {
@@ -100,7 +100,7 @@ impl Turn {
         }
     }
 
-    /// Returns when it is this one's turn everywhere.
+    /// Waits until it is this turn's turn at all its places.
     pub fn wait(&self) {
         let mut state = self.turns.state.lock();
         for (place, mode) in &self.places {

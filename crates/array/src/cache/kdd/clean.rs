@@ -1,4 +1,5 @@
-//! Cleaning: parity of whole rows from deltas, and what that frees (kdd.txt, III.D; reclaiming by its second scheme).
+//! Cleaning: updates parity of whole rows from deltas, and reclaims their pages (kdd.txt, III.D; its second reclamation
+//! scheme).
 
 use super::Kdd;
 use crate::cache::shape::PageState;
@@ -6,10 +7,10 @@ use crate::cache::step::{DeltaPlace, PageNo, ParityPart, Step, Steps};
 use vellum_base::Lba;
 
 impl Kdd {
-    /// Cleans the coldest rows of a set that has too few pages to give.
+    /// Cleans the coldest rows of a set in which too many pages are dirty.
     pub(super) fn keep_clean(&mut self, set: u32, steps: &mut Steps) {
         let share = |share: f64| (share * f64::from(self.map.pages_of(set))) as u32;
-        // One set is too much to clean a part of at once.
+        // With segments the SSD is a single set, too large to clean a share of it at once.
         let is_all = self.segments.is_some() && set != self.map.shape.window_set();
         let (high, low) = (share(self.high), share(if is_all { self.high } else { self.low }));
         if self.map.dirty(set) <= high {
@@ -21,7 +22,7 @@ impl Kdd {
         }
     }
 
-    /// Brings the parity of a row up to date, and reclaims its old pages and their deltas.
+    /// Updates the parity of a row, and reclaims its old pages and their deltas.
     pub(super) fn clean(&mut self, row: u64, steps: &mut Steps) {
         let mut pages = std::mem::take(&mut self.row);
         self.map.pinned_of_row(row, &mut pages);
@@ -34,7 +35,7 @@ impl Kdd {
         self.row = pages;
     }
 
-    /// What becomes of an old page whose row is clean: memory holds the newest version, flash nothing.
+    /// Reclaims an old page whose row is clean: a page in memory gets the newest version, a page on flash is dropped.
     fn reclaim(&mut self, page: PageNo, steps: &mut Steps) {
         if self.map.shape.is_window(page) {
             steps.push(Step::Refresh(page));
@@ -68,7 +69,7 @@ impl Kdd {
         steps.push(Step::UpdateParity { row, from, count, whole });
     }
 
-    /// True, and the rest of the data is in the list, if the cache has all data at the offsets of these pages.
+    /// True if the cache has all data at the offsets of these pages; then the rest of them is added to the list.
     fn add_rest_of_columns(&self, row: u64, pages: &[PageNo], steps: &mut Steps) -> bool {
         let (chunk, start) = (self.map.shape.chunk_sectors, row * self.map.shape.row_sectors);
         let columns = self.map.shape.row_sectors / chunk;

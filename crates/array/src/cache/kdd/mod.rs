@@ -1,9 +1,9 @@
-//! KDD: data and deltas in the cache (kdd.txt, section III).
+//! KDD: old versions and deltas in the cache (kdd.txt, section III).
 //!
-//! 1. A page is old exactly while its delta is staged or in a delta page, and parity lacks exactly the deltas of the
-//!    old pages of its row.
-//! 2. A delta page's count is the number of old pages whose delta it has; at none it is free again.
-//! 3. Old pages are not evicted: they go when their row is cleaned.
+//! 1. A page is old exactly while its delta is staged or in a delta page; parity lacks exactly the deltas of the old
+//!    pages of its row.
+//! 2. A delta page counts the old pages whose delta it has; when none is left it is freed.
+//! 3. Old pages are not evicted: they are reclaimed when their row is cleaned.
 
 mod clean;
 mod restore;
@@ -25,19 +25,19 @@ pub(super) struct Kdd {
     map: Map,
     log: MetaLog,
     staging: Staging,
-    /// Share of a set that is neither free nor clean: cleaning begins, and ends.
+    /// Shares of dirty pages in a set at which cleaning begins, and ends.
     high: f64,
     low: f64,
     defers: bool,
-    /// Longer deltas are given up.
+    /// Longer deltas are not used.
     delta_bytes_max: usize,
-    /// None: everything comes in.
+    /// `None`: everything is admitted.
     admission: Option<Admission>,
-    /// None: pages are written in place.
+    /// `None`: pages are written in place.
     segments: Option<Segments>,
-    /// The set that is cleaned next when idle.
+    /// The set to be cleaned next when idle.
     next: u32,
-    /// Kept for its room.
+    /// Scratch space, kept for its capacity.
     row: Vec<PageNo>,
 }
 
@@ -59,7 +59,7 @@ impl Kdd {
         }
     }
 
-    /// A page for a sector that has none: in the window, or, without one, in its set, if that has one to give.
+    /// Gives a page to a sector that has none: in the window; without a window in its set, if a page can be had there.
     fn admit(&mut self, lba: Lba, why: Why, steps: &mut Steps) {
         if self.map.shape.window > 0 {
             return self.hold(lba, steps);
@@ -77,7 +77,7 @@ impl Kdd {
         }
     }
 
-    /// A page of a set of the SSD.
+    /// A page on the SSD, in this set.
     fn page_of(&mut self, set: u32, steps: &mut Steps) -> Option<PageNo> {
         if self.make_room(steps).is_some() {
             return self.segments.as_mut().map(Segments::take);
@@ -85,19 +85,19 @@ impl Kdd {
         self.map.free_page(set).or_else(|| self.evict(set, steps))
     }
 
-    /// A page of data or deltas is written.
+    /// Charges a page of data or deltas to the budget.
     fn spend(&mut self) {
         if let Some(admission) = &mut self.admission {
             admission.spend(SECTOR_BYTES);
         }
     }
 
-    /// Whether flash may not be written for now.
+    /// True if no flash may be written for now.
     fn is_broke(&self) -> bool {
         self.admission.as_ref().is_some_and(Admission::is_broke)
     }
 
-    /// The cache had it.
+    /// Counts a hit of the cache.
     fn hit(&mut self, page: PageNo) {
         if self.map.shape.is_window(page) {
             *self.map.uses(page) += 1;
@@ -117,7 +117,7 @@ impl Kdd {
         self.log.note(&mut self.map, page, steps);
     }
 
-    /// A write to a page that the cache has: the data without parity, the delta into the staging buffer.
+    /// A write to a sector that the cache has: data are written without parity, and the delta is staged.
     fn put_off(&mut self, lba: Lba, base: PageNo, bytes: u16, steps: &mut Steps) {
         self.read_page(base, steps);
         steps.push(Step::WriteWithoutParity(lba));
@@ -136,14 +136,14 @@ impl Kdd {
         self.keep_clean(self.map.set(base), steps);
     }
 
-    /// Pages in memory need no reading.
+    /// Reads a page; those in memory need no step.
     fn read_page(&self, page: PageNo, steps: &mut Steps) {
         if !self.map.shape.is_window(page) {
             steps.push(Step::ReadPage(page));
         }
     }
 
-    /// Staged deltas that are too many go to delta pages; where no page can be had, a row is cleaned instead.
+    /// Moves staged deltas to delta pages while there are too many; if no page is available, cleans a row instead.
     fn relieve_staging(&mut self, steps: &mut Steps) {
         while self.staging.is_over() {
             if !self.commit_deltas(steps) {
@@ -153,7 +153,7 @@ impl Kdd {
         }
     }
 
-    /// False if there is no page for them, or flash may not be written.
+    /// Writes staged deltas to a page. False if there is no page for them, or flash may not be written.
     fn commit_deltas(&mut self, steps: &mut Steps) -> bool {
         if self.is_broke() {
             return false;
@@ -173,7 +173,7 @@ impl Kdd {
         }
         steps.push(Step::CommitDeltas { page: home, from: from as u32, count });
         self.spend();
-        // All of them first: the log may be written while they are noted, and must not call any of them staged.
+        // Update all entries first: notes may commit the log, which must not record any of them as staged.
         for Staged { base, bytes, offset, .. } in &steps.staged[from..] {
             self.map.set_delta(*base, DeltaPlace::In { page: home, offset: *offset, bytes: *bytes }, 0);
         }
@@ -183,7 +183,7 @@ impl Kdd {
         true
     }
 
-    /// A page that deltas may be written to.
+    /// A page for deltas.
     fn delta_home(&mut self, steps: &mut Steps) -> Option<PageNo> {
         if let Some(page) = self.make_room(steps) {
             return Some(page);
@@ -195,7 +195,7 @@ impl Kdd {
         Some(home)
     }
 
-    /// The delta of an old page does not count any more.
+    /// Drops the delta of an old page.
     fn drop_delta(&mut self, base: PageNo, steps: &mut Steps) {
         match self.map.delta(base) {
             Some(DeltaPlace::Staged) => {
@@ -213,7 +213,8 @@ impl Kdd {
         }
     }
 
-    /// A write that is not put off: the sector leaves the SSD, and its parity is right. Memory holds the new version.
+    /// A write whose parity is not deferred: it is written with parity, and the sector is dropped from the SSD. A page
+    /// in memory gets the new version.
     fn pass_by(&mut self, lba: Lba, page: PageNo, steps: &mut Steps) {
         if self.map.shape.is_window(page) {
             self.clean(self.map.shape.row_of(lba), steps);
@@ -307,7 +308,7 @@ impl Policy for Kdd {
     }
 
     fn settle(&mut self, steps: &mut Steps) {
-        // What is in memory is lost: parity must not lack its deltas.
+        // Content in memory will be lost, so parity must not lack deltas of it.
         while self.map.shape.window > 0
             && let Some(page) = self.map.coldest_pinned(self.map.shape.window_set())
         {

@@ -1,4 +1,4 @@
-//! A cache as an earlier one left it: entries of the log, then what NVRAM held (kdd.txt, III.E).
+//! Restores a cache from the entries of its log and the content of its NVRAM (kdd.txt, III.E).
 
 use super::Kdd;
 use crate::cache::policy::{Recipe, Restored};

@@ -1,12 +1,13 @@
-//! Segments: pages of the SSD are handed out in order, from one end to the other and around, and what is in the way is
-//! vacated a while before, a whole segment at a time. So the SSD sees what is good for flash: long writes in order, and
-//! erase blocks that hold nothing.
+//! Segments: pages of the SSD are allocated in order, as in a ring, and pages ahead are vacated some time before, a
+//! whole segment at a time. This gives the SSD a flash-friendly load: long sequential writes, and erase blocks without
+//! valid data.
 //!
-//! 1. `vacant` pages from `next` on hold nothing. What is released elsewhere stays dead until `next` comes near.
-//! 2. Two segments are kept vacant, so that there is always a whole one: each page that is handed out lets one be
-//!    vacated, or two after a restart that has found fewer. At least one always is.
-//! 3. Vacating: the rows of an old page, and of the deltas of a delta page, are cleaned; clean pages are dropped.
-//! 4. A segment is given up (`Step::Vacate`) before any page of it is handed out again.
+//! 1. The `vacant` pages from `next` on are free. Pages freed elsewhere stay unused until `next` gets there.
+//! 2. Two segments are kept vacant, so that there is always a whole one: for each page that is allocated one is
+//!    vacated, or two after a restart that found fewer. At least one page is always vacant.
+//! 3. Vacating a page cleans its row if it is old, and the rows of its deltas if it is a delta page; a clean page is
+//!    dropped.
+//! 4. A segment is discarded (`Step::Vacate`) before any page of it is allocated again.
 
 use super::Kdd;
 use crate::cache::map::Map;
@@ -15,33 +16,33 @@ use crate::cache::step::{DeltaPlace, PageNo, Step, Steps};
 use std::cmp::Reverse;
 use vellum_base::hash::FixedMap;
 
-/// Segments that are kept vacant.
+/// Number of segments kept vacant.
 const VACANT: u32 = 2;
-/// Pages that hold something, and are vacated for one that is handed out.
+/// Most pages with content that are vacated per page allocated.
 const AT_ONCE: u32 = 2;
 
 /// See the module.
 pub(super) struct Segments {
-    /// Of a segment.
+    /// Pages per segment.
     pages: u32,
-    /// Of the cache.
+    /// Pages of the cache.
     all_pages: u32,
-    /// The page that is handed out next.
+    /// The page to be allocated next.
     next: u32,
-    /// So many pages from there on hold nothing.
+    /// Number of free pages from there on.
     vacant: u32,
-    /// The old pages whose deltas a delta page was written with: they may have others by now.
+    /// For each delta page, the bases of the deltas that it was written with; these may have newer deltas elsewhere.
     packed: FixedMap<PageNo, Vec<PageNo>>,
 }
 
 impl Segments {
-    /// All of them vacant.
+    /// Segments of an empty cache.
     pub fn new(shape: &CacheShape) -> Segments {
         let (pages, all_pages) = (shape.segment_pages, shape.pages);
         Segments { pages, all_pages, next: 0, vacant: all_pages, packed: FixedMap::default() }
     }
 
-    /// Goes on with what the map has: in front of the longest run of vacant segments, or with the emptiest one.
+    /// Continues with the content of the map: at the longest run of vacant segments, or at the emptiest segment.
     pub fn resume(&mut self, map: &Map) {
         let count = self.all_pages / self.pages;
         let held = |segment: u32| {
@@ -51,7 +52,7 @@ impl Segments {
         };
         let held: Vec<usize> = (0..count).map(held).collect();
         let mut run = vec![0; held.len()];
-        // Twice, so that a run may go over the end.
+        // Twice, so that a run may wrap around.
         for at in (0..held.len()).chain(0..held.len()).rev() {
             let behind = run[(at + 1) % held.len()];
             run[at] = if held[at] == 0 { (behind + 1).min(count) } else { 0 };
@@ -61,12 +62,12 @@ impl Segments {
         (self.next, self.vacant) = (best as u32 * self.pages, run[best] * self.pages);
     }
 
-    /// The page that is handed out next.
+    /// The page to be allocated next.
     pub fn peek(&self) -> PageNo {
         PageNo(self.next)
     }
 
-    /// Hands it out.
+    /// Allocates that page.
     pub fn take(&mut self) -> PageNo {
         let page = self.next;
         self.next = (page + 1) % self.all_pages;
@@ -74,24 +75,24 @@ impl Segments {
         PageNo(page)
     }
 
-    /// Whether there are more vacant segments than have to be.
+    /// True if there are more vacant segments than required.
     pub fn has_room(&self) -> bool {
         self.vacant > VACANT * self.pages
     }
 
-    /// The page has the delta of this base.
+    /// Records that a delta page has the delta of this base.
     pub fn pack(&mut self, home: PageNo, base: PageNo) {
         self.packed.entry(home).or_default().push(base);
     }
 
-    /// The page has no delta that counts any more.
+    /// Forgets a delta page whose deltas are all dropped.
     pub fn unpack(&mut self, home: PageNo) {
         self.packed.remove(&home);
     }
 }
 
 impl Kdd {
-    /// The page that is handed out next; it holds nothing. None: pages are not handed out in order.
+    /// Vacates pages as needed; returns the page to be allocated next, which is free. `None` without segments.
     pub(super) fn make_room(&mut self, steps: &mut Steps) -> Option<PageNo> {
         let mut cleared = 0;
         loop {
@@ -110,7 +111,7 @@ impl Kdd {
         }
     }
 
-    /// True if it held something.
+    /// Frees a page. True if it had content.
     fn vacate(&mut self, page: PageNo, steps: &mut Steps) -> bool {
         match self.map.state(page) {
             PageState::Free => return false,

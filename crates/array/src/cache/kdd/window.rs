@@ -1,8 +1,8 @@
-//! The window: sectors that were missed are in memory first (the idea is that of W-TinyLFU, Einziger et al., TOS 2017).
-//! What is used again soon is served from there, and flash is written for what proves itself.
+//! The window: missed sectors are kept in memory first (the idea is that of W-TinyLFU, Einziger et al., TOS 2017).
+//! Sectors reused soon are served from there, and only those that prove useful are written to flash.
 //!
-//! Bases may be there, and their deltas staged: parity is put off for them as for others. All that is lost with the
-//! power, so a cache with a window begins empty after a cut, and stale rows are resynced from data.
+//! Pages of the window may be bases with staged deltas: parity is deferred for them as for others. All that is lost in
+//! a power failure, so a cache with a window is empty after one, and stale rows are resynchronised from data.
 
 use super::Kdd;
 use crate::cache::admission::Standing;
@@ -10,13 +10,13 @@ use crate::cache::shape::PageState;
 use crate::cache::step::{PageNo, Step, Steps};
 use vellum_base::Lba;
 
-/// Used so often in memory, a sector is worth flash. Once is enough while its set has pages that nobody needs.
+/// A sector used this often in memory is promoted to flash. One use less suffices while its set has free pages.
 const USES_MIN: u32 = 2;
-/// Added to the uses of what came in a long sequence.
+/// Added to the number of uses of sectors from long sequential runs.
 const PASSING: u32 = 1 << 16;
 
 impl Kdd {
-    /// Takes a sector that was missed into memory.
+    /// Puts a missed sector into the window.
     pub(super) fn hold(&mut self, lba: Lba, steps: &mut Steps) {
         let standing = self.admission.as_mut().map_or(Standing::New, |admission| admission.miss(lba));
         let Some(page) = self.window_page(steps) else { return };
@@ -29,7 +29,7 @@ impl Kdd {
         steps.push(Step::Hold { page, lba });
     }
 
-    /// A free page of the window, or its coldest clean one.
+    /// A page of the window: a free one, or its coldest clean one.
     fn window_page(&mut self, steps: &mut Steps) -> Option<PageNo> {
         let window = self.map.shape.window_set();
         if let Some(page) = self.map.free_page(window) {
@@ -40,7 +40,7 @@ impl Kdd {
         Some(page)
     }
 
-    /// A clean page leaves the window: to the SSD, or to be remembered.
+    /// Removes a clean page from the window: it is promoted to the SSD, or its sector goes to the ghost list.
     fn leave_window(&mut self, page: PageNo, steps: &mut Steps) {
         let (lba, uses) = (self.map.lba(page), *self.map.uses(page));
         self.map.release(page);

@@ -1,4 +1,4 @@
-//! The first phase: greetings, options, and the server's answers to them.
+//! The first phase: greeting, options, and the server's answers to them.
 
 use super::{BadMagic, Cursor};
 
@@ -14,18 +14,18 @@ pub const GREETING_BYTES: usize = 18;
 pub const OPTION_HEADER_BYTES: usize = 16;
 /// Longest string the protocol allows.
 pub const STRING_BYTES_MAX: usize = 4096;
-/// Most queries taken in one meta-context option.
+/// Most queries accepted in a meta-context option.
 pub const QUERIES_MAX: u32 = 256;
 
-/// Both sides' handshake flag: options after unknown ones still work.
+/// Handshake flag of both sides: options after an unknown one still work.
 pub const FLAG_FIXED_NEWSTYLE: u16 = 1;
-/// Both sides' handshake flag: no 124 zeros after the answer to `EXPORT_NAME`.
+/// Handshake flag of both sides: no 124 zeros after the answer to `EXPORT_NAME`.
 pub const FLAG_NO_ZEROES: u16 = 2;
 
 /// The only meta context served.
 pub const BASE_ALLOCATION: &str = "base:allocation";
 
-/// An option, without its data: what it is and how much follows.
+/// The header of an option: its code, and how much data follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionHeader {
     /// Which option.
@@ -34,29 +34,29 @@ pub struct OptionHeader {
     pub length: u32,
 }
 
-/// An option a client sent.
+/// An option sent by a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientOption {
-    /// Use this export and begin; has no error answer.
+    /// Begin transmission with this export; there is no error answer.
     ExportName(String),
-    /// Goodbye.
+    /// End the session.
     Abort,
-    /// Which exports are there?
+    /// List the exports.
     List,
-    /// Asks for encryption.
+    /// Begin encryption.
     StartTls,
-    /// Describe an export, and begin with it if `go`.
+    /// Describe an export, and begin transmission with it if `go`.
     Info {
         /// The export; empty for the default one.
         name: String,
-        /// The `INFO_*` the client would like.
+        /// The `INFO_*` blocks that the client would like.
         wanted: Vec<u16>,
         /// True for `GO`: begin.
         go: bool,
     },
     /// Use structured replies.
     StructuredReply,
-    /// Which meta contexts are there, or (`set`) use these.
+    /// List meta contexts, or (`set`) select them.
     MetaContext {
         /// The export; empty for the default one.
         name: String,
@@ -95,9 +95,9 @@ pub mod option {
 pub mod info {
     /// Size and transmission flags.
     pub const EXPORT: u16 = 0;
-    /// The export's proper name.
+    /// The canonical name of the export.
     pub const NAME: u16 = 1;
-    /// A line for people.
+    /// A line of description.
     pub const DESCRIPTION: u16 = 2;
     /// Smallest, preferred and largest request.
     pub const BLOCK_SIZE: u16 = 3;
@@ -117,18 +117,18 @@ pub enum Reply {
     MetaContext = 4,
     /// The server does not know the option.
     Unsupported = 1 << 31 | 1,
-    /// The server will not do it.
+    /// The server refuses the option.
     Policy = 1 << 31 | 2,
-    /// The option makes no sense (here).
+    /// The option is invalid, or not valid at this point.
     Invalid = 1 << 31 | 3,
     /// No such export.
     UnknownExport = 1 << 31 | 6,
-    /// The option's data is longer than the server takes.
+    /// The data of the option are longer than the server accepts.
     TooBig = 1 << 31 | 9,
 }
 
 impl OptionHeader {
-    /// Reads the header of an option.
+    /// Parses the header of an option.
     pub fn parse(bytes: &[u8; OPTION_HEADER_BYTES]) -> Result<OptionHeader, BadMagic> {
         let mut cursor = Cursor(bytes);
         let (magic, code, length) = (cursor.u64(), cursor.u32(), cursor.u32());
@@ -138,7 +138,7 @@ impl OptionHeader {
         }
     }
 
-    /// The header as a client sends it.
+    /// The header as sent by a client.
     pub fn encode(&self) -> [u8; OPTION_HEADER_BYTES] {
         let mut out = [0; OPTION_HEADER_BYTES];
         out[..8].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
@@ -149,7 +149,7 @@ impl OptionHeader {
 }
 
 impl ClientOption {
-    /// Reads an option's data; `Err` is the answer to a malformed one.
+    /// Parses the data of an option; `Err` is the answer if they are malformed.
     pub fn parse(code: u32, data: &[u8]) -> Result<ClientOption, Reply> {
         use option::*;
         let empty = |parsed| if data.is_empty() { Ok(parsed) } else { Err(Reply::Invalid) };
@@ -167,7 +167,7 @@ impl ClientOption {
         }
     }
 
-    /// The option with its header, as a client sends it.
+    /// The option with its header, as sent by a client.
     pub fn encode(&self) -> Vec<u8> {
         let (code, data) = match self {
             ClientOption::ExportName(name) => (option::EXPORT_NAME, name.clone().into_bytes()),
@@ -223,7 +223,7 @@ pub fn meta_context_data(id: u32, name: &str) -> Vec<u8> {
     [&id.to_be_bytes(), name.as_bytes()].concat()
 }
 
-/// The data of an `INFO` block with size and flags; without its type also what follows `EXPORT_NAME`.
+/// The data of an `INFO` block with size and flags; without its type, they also follow `EXPORT_NAME`.
 pub fn export_data(bytes: u64, flags: u16) -> [u8; 10] {
     let mut out = [0; 10];
     out[..8].copy_from_slice(&bytes.to_be_bytes());
@@ -236,7 +236,7 @@ pub fn info_data(kind: u16, rest: &[u8]) -> Vec<u8> {
     [&kind.to_be_bytes(), rest].concat()
 }
 
-/// The rest of an `INFO_BLOCK_SIZE`, in bytes.
+/// The rest of an `INFO_BLOCK_SIZE` block; all sizes in bytes.
 pub fn block_size_data(smallest: u32, preferred: u32, largest: u32) -> Vec<u8> {
     [smallest, preferred, largest].iter().flat_map(|n| n.to_be_bytes()).collect()
 }
@@ -245,7 +245,7 @@ fn parse_info(data: &[u8], go: bool) -> Option<ClientOption> {
     let mut cursor = Cursor(data);
     let name = sized_text(&mut cursor)?;
     let count = cursor.u16()?;
-    // The count must be exactly what is there, so the list is never longer than the input.
+    // The count must match the data exactly, so that the list is never longer than the input.
     if cursor.0.len() != usize::from(count) * 2 {
         return None;
     }

@@ -1,17 +1,17 @@
-//! The NBD wire format, as pure functions from bytes to typed values and back. No I/O, no state.
+//! The NBD wire format, as pure functions between bytes and typed values. No I/O, no state.
 //!
 //! Source: the protocol document of the NetworkBlockDevice project, "fixed newstyle" with structured replies.
 //! Everything on the wire is big endian. Invariants:
-//! 1. No input makes anything here panic, and nothing allocates more than the input is long.
+//! 1. No input makes these functions panic, and none allocates more than the length of the input.
 //! 2. What one side encodes, the other parses to the same value.
 
 pub mod handshake;
 pub mod transmission;
 
-/// A client that does not speak the protocol: the only answer is to hang up.
+/// The peer does not speak the protocol: the only possible reaction is to disconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadMagic(
-    /// What came where a magic number must be.
+    /// The value in the place of a magic number.
     pub u64,
 );
 
@@ -23,7 +23,7 @@ impl std::fmt::Display for BadMagic {
 
 impl std::error::Error for BadMagic {}
 
-/// Takes big-endian numbers and bytes off the front of a slice; `None` when it is too short.
+/// Takes big-endian numbers and bytes from the front of a slice; `None` when it is too short.
 pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Cursor<'a> {

@@ -15,30 +15,30 @@ pub const REQUEST_BYTES: usize = 28;
 pub const SIMPLE_REPLY_BYTES: usize = 16;
 /// Bytes of the header of a chunk.
 pub const CHUNK_HEADER_BYTES: usize = 20;
-/// Bytes before the data in a chunk of data: its header and the offset.
+/// Bytes before the data in a data chunk: its header and the offset.
 pub const DATA_CHUNK_BYTES: usize = CHUNK_HEADER_BYTES + 8;
-/// Largest payload in either direction that is promised to clients.
+/// Largest payload in either direction that clients are promised.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
-/// What the server can do, as told at the end of the handshake.
+/// Flags of an export, sent at the end of the handshake.
 pub mod export_flag {
-    /// The other flags count.
+    /// The other flags are valid.
     pub const HAS_FLAGS: u16 = 1 << 0;
-    /// Nothing can be written.
+    /// The export cannot be written.
     pub const READ_ONLY: u16 = 1 << 1;
-    /// Flush works.
+    /// Flush is supported.
     pub const SEND_FLUSH: u16 = 1 << 2;
     /// Requests may ask for durability.
     pub const SEND_FUA: u16 = 1 << 3;
-    /// Trim works, and costs little.
+    /// Trim is supported, and cheap.
     pub const SEND_TRIM: u16 = 1 << 5;
-    /// Write-zeroes works.
+    /// Write-zeroes is supported.
     pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
-    /// "Do not fragment" works.
+    /// "Do not fragment" is supported.
     pub const SEND_DF: u16 = 1 << 7;
     /// A flush on one connection covers all of them.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
-    /// Cache works.
+    /// Cache is supported.
     pub const SEND_CACHE: u16 = 1 << 10;
     /// Write-zeroes may be asked to fail rather than be slow.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
@@ -50,15 +50,15 @@ pub mod flag {
     pub const FUA: u16 = 1 << 0;
     /// Write-zeroes must not leave a hole.
     pub const NO_HOLE: u16 = 1 << 1;
-    /// A read comes back in one piece.
+    /// A read must be answered in one piece.
     pub const DF: u16 = 1 << 2;
-    /// Block status of one extent.
+    /// Block status of a single extent.
     pub const REQ_ONE: u16 = 1 << 3;
-    /// Write-zeroes fails rather than be slow.
+    /// Write-zeroes must fail rather than be slow.
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// Codes of the commands.
+/// Command codes.
 pub mod command {
     /// `NBD_CMD_READ`.
     pub const READ: u16 = 0;
@@ -86,15 +86,15 @@ pub enum Errno {
     Perm = 1,
     /// The device failed.
     Io = 5,
-    /// The request is wrong.
+    /// The request is invalid.
     Invalid = 22,
-    /// No room, or a write beyond the end.
+    /// No space, or a write beyond the end.
     NoSpace = 28,
-    /// Too long to come back in one piece.
+    /// Too long for one piece.
     Overflow = 75,
-    /// Not built, or not at the speed that was asked for.
+    /// Not supported, or not at the requested speed.
     Unsupported = 95,
-    /// The server is going away.
+    /// The server is stopping.
     Shutdown = 108,
 }
 
@@ -110,14 +110,14 @@ impl From<Kind> for Errno {
     }
 }
 
-/// A request as it stands on the wire, without its payload.
+/// The header of a request, without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// `flag::*`.
     pub flags: u16,
-    /// `command::*`, or anything.
+    /// `command::*`, or any other value.
     pub code: u16,
-    /// Comes back in the reply.
+    /// Repeated in the reply.
     pub cookie: u64,
     /// First byte on the device.
     pub offset: u64,
@@ -125,25 +125,25 @@ pub struct Request {
     pub length: u32,
 }
 
-/// What the handshake agreed on, as far as it decides which requests are right.
+/// What the handshake agreed on, as far as it decides which requests are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// Size of the export in bytes.
     pub bytes: u64,
-    /// Nothing may be written.
+    /// The export is read-only.
     pub read_only: bool,
     /// Reads are answered in chunks.
     pub structured: bool,
-    /// `base:allocation` was chosen.
+    /// `base:allocation` was selected.
     pub allocation: bool,
 }
 
-/// A request that makes sense: its range lies within the export, its flags belong to it.
+/// A valid request: its range is within the export, and its flags fit the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Read the range; in one piece if `whole`.
     Read {
-        /// In one chunk.
+        /// As a single chunk.
         whole: bool,
     },
     /// Write the payload to the range.
@@ -151,33 +151,33 @@ pub enum Command {
         /// Durably.
         fua: bool,
     },
-    /// Goodbye; no reply.
+    /// End the session; there is no reply.
     Disconnect,
     /// Make everything durable.
     Flush,
-    /// Forget the range.
+    /// Trim the range.
     Trim {
         /// Durably.
         fua: bool,
     },
-    /// Have the range at hand.
+    /// Prefetch the range.
     Cache,
     /// Zero the range.
     WriteZeroes {
         /// Durably.
         fua: bool,
-        /// Not at all, if it is no faster than a write.
+        /// Fail if it is no faster than a write.
         fast: bool,
     },
-    /// Tell how the range is allocated.
+    /// Report the allocation of the range.
     BlockStatus {
-        /// Of one extent only.
+        /// A single extent only.
         one: bool,
     },
 }
 
 impl Request {
-    /// Reads the request at the front of `bytes`; `None` if there are fewer than [`REQUEST_BYTES`].
+    /// Parses the request at the front of `bytes`; `None` if there are fewer than [`REQUEST_BYTES`].
     pub fn parse(bytes: &[u8]) -> Result<Option<Request>, BadMagic> {
         let mut cursor = Cursor(bytes);
         match cursor.u32() {
@@ -197,7 +197,7 @@ impl Request {
         Ok(rest())
     }
 
-    /// The request as a client sends it, without its payload.
+    /// The request as sent by a client, without its payload.
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut out = [0; REQUEST_BYTES];
         out[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
@@ -209,12 +209,12 @@ impl Request {
         out
     }
 
-    /// Bytes of payload that follow.
+    /// Length of the payload that follows.
     pub fn payload_bytes(&self) -> usize {
         if self.code == command::WRITE { self.length as usize } else { 0 }
     }
 
-    /// What is to be done, or the error to answer with.
+    /// The command to carry out, or the error to answer with.
     pub fn check(&self, agreed: &Agreed) -> Result<Command, Errno> {
         use command::*;
         let known = match self.code {
@@ -284,7 +284,7 @@ pub enum Chunk {
     None = 0,
     /// Offset, data.
     Data = 1,
-    /// Offset, how many zeros.
+    /// Offset and number of zeros.
     Hole = 2,
     /// Context, extents.
     BlockStatus = 5,
@@ -294,7 +294,7 @@ pub enum Chunk {
     ErrorOffset = 1 << 15 | 2,
 }
 
-/// The header of a simple reply; `None` for success.
+/// The header of a simple reply; without `error`, a success.
 pub fn simple_reply(cookie: u64, error: Option<Errno>) -> [u8; SIMPLE_REPLY_BYTES] {
     let mut out = [0; SIMPLE_REPLY_BYTES];
     out[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
@@ -314,7 +314,7 @@ pub fn chunk_header(cookie: u64, kind: Chunk, done: bool, length: u32) -> [u8; C
     out
 }
 
-/// What comes before `length` bytes of data from `offset`.
+/// The header of a data chunk, before `length` bytes of data from `offset`.
 pub fn data_chunk(cookie: u64, done: bool, offset: u64, length: u32) -> [u8; DATA_CHUNK_BYTES] {
     let mut out = [0; DATA_CHUNK_BYTES];
     out[..CHUNK_HEADER_BYTES].copy_from_slice(&chunk_header(cookie, Chunk::Data, done, length + 8));
@@ -322,7 +322,7 @@ pub fn data_chunk(cookie: u64, done: bool, offset: u64, length: u32) -> [u8; DAT
     out
 }
 
-/// A chunk that says `length` bytes from `offset` are zeros.
+/// A chunk that reports `length` bytes from `offset` as zeros.
 pub fn hole_chunk(cookie: u64, done: bool, offset: u64, length: u32) -> [u8; DATA_CHUNK_BYTES + 4] {
     let mut out = [0; DATA_CHUNK_BYTES + 4];
     out[..CHUNK_HEADER_BYTES].copy_from_slice(&chunk_header(cookie, Chunk::Hole, done, 12));
@@ -331,7 +331,7 @@ pub fn hole_chunk(cookie: u64, done: bool, offset: u64, length: u32) -> [u8; DAT
     out
 }
 
-/// The last chunk of a failed reply, with a message for people and, if known, the byte that failed.
+/// The last chunk of a failed reply, with a message and, if known, the offset that failed.
 pub fn error_chunk(cookie: u64, error: Errno, message: &str, offset: Option<u64>) -> Vec<u8> {
     let cut = (0..=message.len().min(1024)).rev().find(|&i| message.is_char_boundary(i)).unwrap_or(0);
     let message = &message.as_bytes()[..cut];
@@ -345,7 +345,7 @@ pub fn error_chunk(cookie: u64, error: Errno, message: &str, offset: Option<u64>
     out
 }
 
-/// The one chunk of a block-status reply: extents as (bytes, state) of the context `id`.
+/// The single chunk of a block-status reply: extents as (bytes, state) for the context `id`.
 pub fn status_chunk(cookie: u64, id: u32, extents: &[(u32, u32)]) -> Vec<u8> {
     let mut out = chunk_header(cookie, Chunk::BlockStatus, true, 4 + extents.len() as u32 * 8).to_vec();
     out.extend(id.to_be_bytes());

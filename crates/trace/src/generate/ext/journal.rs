@@ -1,13 +1,13 @@
-//! The model's jbd2 journal: one running transaction, a ring of slots, a checkpoint list.
+//! The jbd2 journal of the model: a running transaction, a ring of slots, a checkpoint list.
 //!
 //! Invariants:
-//! 1. A block is in the running transaction at most once; its newest content counts.
-//! 2. A home write carries the content of the last committed copy of that block, and that copy's slot is still
-//!    part of the log (the tail has not passed it).
+//! 1. A block is in the running transaction at most once, with its newest content.
+//! 2. A home write has the content of the last committed copy of the block, and the slot of that copy is still part of
+//!    the log (the tail has not passed it).
 //! 3. A transaction never needs more than a quarter of the log; after every commit a quarter is free.
-//! 4. The tail moves only after a flush that covers the home writes it depends on.
-//! 5. A checkpoint beside a commit leaves out what that commit holds, too: jbd2 waits for such a block, and then the
-//!    newer transaction answers for it.
+//! 4. The tail moves only after a flush that covers the home writes that it depends on.
+//! 5. A checkpoint concurrent with a commit omits blocks that are in that commit: jbd2 waits for such a block, and then
+//!    the newer transaction is responsible for it.
 
 use crate::content::Content;
 use crate::generate::ext::layout::Layout;
@@ -20,17 +20,17 @@ const MAGIC: u32 = 0xC03B_3998;
 const DESCRIPTOR: u32 = 1;
 const COMMIT: u32 = 2;
 const SUPERBLOCK_V2: u32 = 4;
-/// Tags of 16 bytes (checksum version 3) behind a header of 12 and a UUID of 16, before a checksum of 4.
+/// Tags have 16 bytes (checksum version 3), after a header of 12 and a UUID of 16, before a checksum of 4.
 const TAGS_PER_DESCRIPTOR: usize = (SECTOR_BYTES - 12 - 16 - 4) / 16;
 const TAG_SAME_UUID: u32 = 2;
 const TAG_LAST: u32 = 8;
 
-/// A block on its way through the journal.
+/// A copy of a block in the journal.
 #[derive(Clone)]
 pub struct Copy {
-    /// What it holds.
+    /// Its content.
     pub content: Content,
-    /// Data of a file, not metadata.
+    /// It is file data, not metadata.
     pub is_data: bool,
 }
 
@@ -42,11 +42,11 @@ pub struct Journal {
     sequence: u64,
     order: Vec<u64>,
     running: FixedMap<u64, Copy>,
-    /// Committed and not wholly at home, oldest first; the newest has `sequence - 1`.
+    /// Committed transactions that are not completely at home, oldest first; the newest has `sequence - 1`.
     log: VecDeque<Committed>,
     /// Slots that the tail may pass.
     released: u64,
-    /// Committed and not yet at home: the copy and the sequence of its transaction.
+    /// Committed blocks that are not at home: the copy, and the sequence of its transaction.
     pending: BTreeMap<u64, (Copy, u64)>,
     oldest_running: Option<Nanos>,
 }
@@ -54,9 +54,9 @@ pub struct Journal {
 /// What the task that fills the journal does during a commit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Meanwhile {
-    /// It waits for this commit, and makes room in the log afterwards.
+    /// It waits for the commit, and makes room in the log afterwards.
     Waits,
-    /// It fills the next transaction, and makes the room that this needs while the commit is under way.
+    /// It fills the next transaction, and makes room for that while the commit is in progress.
     GoesOn,
 }
 
@@ -91,7 +91,7 @@ impl Journal {
         }
     }
 
-    /// A block was freed: nothing that was written to it need reach its home.
+    /// A block was freed: it need not be written home.
     pub fn forget(&mut self, block: u64) {
         self.running.remove(&block);
         if let Some((_, sequence)) = self.pending.remove(&block) {
@@ -114,8 +114,8 @@ impl Journal {
         (blocks + blocks.div_ceil(TAGS_PER_DESCRIPTOR) + 1) as u64
     }
 
-    /// Writes the running transaction into the log; checkpoints if less than a quarter is free then, beside the
-    /// copies or after the commit. Returns the data blocks that the transaction held.
+    /// Writes the running transaction to the log; if less than a quarter is free then, checkpoints, concurrently with
+    /// the copies or after the commit. Returns the data blocks of the transaction.
     pub fn commit(
         &mut self,
         time: Nanos,
@@ -153,7 +153,7 @@ impl Journal {
         data
     }
 
-    /// The transaction is committed: its copies are what may go home now.
+    /// Registers a committed transaction: its copies may now be written home.
     fn register(&mut self, time: Nanos, blocks: Vec<(u64, Copy)>) {
         let (slots, remaining) = (self.slots_needed(blocks.len()), blocks.len() as u64);
         self.log.push_back(Committed { time, slots, remaining });
@@ -166,7 +166,8 @@ impl Journal {
         }
     }
 
-    /// What has to go home, before `blocks` are committed, for a quarter of the log to be free afterwards.
+    /// Takes the blocks that must be written home, while `blocks` are committed, for a quarter of the log to be free
+    /// afterwards.
     fn take_homes_beside(&mut self, blocks: &[(u64, Copy)]) -> BTreeMap<u64, Content> {
         let free = self.free().saturating_sub(self.slots_needed(blocks.len()));
         let limit = self.oldest() + self.due_for(self.slots / 4, free) as u64;
@@ -175,13 +176,13 @@ impl Journal {
         self.take_homes(homes)
     }
 
-    /// Writes these blocks home, those of them that are committed and not there yet.
+    /// Writes those of these blocks home that are committed and not there yet.
     pub fn write_home(&mut self, time: Nanos, blocks: impl IntoIterator<Item = u64>, out: &mut Output) {
         let homes = self.take_homes(blocks);
         out.write(time, homes, false);
     }
 
-    /// Writes home everything committed before `before`, as the kernel's flusher does: the tail stays.
+    /// Writes home everything committed before `before`, as the kernel's flusher does, without moving the tail.
     pub fn write_back(&mut self, time: Nanos, before: Nanos, out: &mut Output) {
         let due = self.log.partition_point(|t| t.time < before);
         let homes: Vec<u64> = self.pending_before(self.oldest() + due as u64).collect();
@@ -193,7 +194,7 @@ impl Journal {
         self.checkpoint(time, self.log.len(), layout, out);
     }
 
-    /// How many of the oldest transactions have to be at home for `wanted` slots to be free, if `free` are now.
+    /// How many of the oldest transactions must be at home for `wanted` slots to be free, if `free` are free now.
     fn due_for(&self, wanted: u64, free: u64) -> usize {
         let mut free = free + self.released;
         let mut due = 0;
@@ -204,7 +205,7 @@ impl Journal {
         due
     }
 
-    /// Writes home what the oldest `due` transactions hold; moves the tail if that, or anything before, allows it.
+    /// Writes home the blocks of the oldest `due` transactions; moves the tail if transactions are complete by now.
     fn checkpoint(&mut self, time: Nanos, due: usize, layout: &Layout, out: &mut Output) {
         let homes: Vec<u64> = self.pending_before(self.oldest() + due as u64).collect();
         self.write_home(time, homes, out);
@@ -215,12 +216,12 @@ impl Journal {
         }
     }
 
-    /// Blocks whose last committed copy belongs to a transaction before `limit`, and is not yet at home.
+    /// Blocks whose last committed copy is in a transaction before `limit` and not yet at home.
     fn pending_before(&self, limit: u64) -> impl Iterator<Item = u64> {
         self.pending.iter().filter(move |(_, (_, sequence))| *sequence < limit).map(|(block, _)| *block)
     }
 
-    /// Of these blocks, the copies that are to go home: as good as there.
+    /// Takes the copies of these blocks that are to be written home, and counts them as written.
     fn take_homes(&mut self, blocks: impl IntoIterator<Item = u64>) -> BTreeMap<u64, Content> {
         let mut homes = BTreeMap::new();
         for block in blocks {
@@ -237,7 +238,7 @@ impl Journal {
         self.sequence - self.log.len() as u64
     }
 
-    /// One block of a transaction is at home, or superseded.
+    /// Counts one block of a transaction as written home, or superseded.
     fn settle(&mut self, sequence: u64) {
         let at = (sequence - self.oldest()) as usize;
         self.log[at].remaining -= 1;

@@ -1,19 +1,19 @@
-//! Where the model's file system keeps things, and which blocks and inodes are in use.
+//! Layout of the model's file system, and allocation of blocks and inodes.
 //!
 //! One flex group: `superblock · group descriptors · block bitmaps · inode bitmaps · inode tables · journal · data`.
-//! Everything is in 4 KiB blocks, which are sectors of the device.
+//! All sizes are in 4 KiB blocks, which are sectors of the device.
 
 use vellum_base::{Error, Kind, Lba, Result};
 
-/// Blocks in a group: one bitmap block.
+/// Blocks per group, as many as the bits of a bitmap block.
 pub const GROUP_BLOCKS: u64 = 32768;
-/// Inodes in a group.
+/// Inodes per group.
 pub const GROUP_INODES: u64 = 8192;
-/// Inodes of 256 bytes in a block.
+/// Inodes of 256 bytes per block.
 pub const INODES_PER_BLOCK: u64 = 16;
-/// Group descriptors of 64 bytes in a block.
+/// Group descriptors of 64 bytes per block.
 const DESCRIPTORS_PER_BLOCK: u64 = 64;
-/// A quarter of the journal must hold any one operation.
+/// A quarter of the journal must have room for any single operation.
 const JOURNAL_BLOCKS_MIN: u64 = 256;
 const FIRST_INODE: u64 = 11;
 
@@ -26,8 +26,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays out `blocks` blocks with a journal of `journal_blocks` in `pieces` (gaps of one block, where ext3
-    /// puts indirect blocks).
+    /// Lays out `blocks` blocks with a journal of `journal_blocks` in `pieces` parts, separated by single blocks, where
+    /// ext3 has indirect blocks.
     pub fn new(blocks: u64, journal_blocks: u64, pieces: u64) -> Result<Layout> {
         let groups = blocks.div_ceil(GROUP_BLOCKS);
         let mut layout = Layout {
@@ -53,12 +53,12 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The pieces of the journal: first block and length.
+    /// The parts of the journal: first block and length.
     pub fn journal(&self) -> &[(u64, u64)] {
         &self.journal
     }
 
-    /// Where a slot of the journal lies.
+    /// The block of a journal slot.
     pub fn journal_block(&self, slot: u64) -> Lba {
         let mut left = slot;
         for (start, length) in &self.journal {
@@ -70,7 +70,7 @@ impl Layout {
         unreachable!("the journal has no slot {slot}")
     }
 
-    /// The block with the descriptor of a group, and its place within the block.
+    /// The block with the descriptor of a group, and the index in the block.
     pub fn descriptor(&self, group: u64) -> (u64, u64) {
         (1 + group / DESCRIPTORS_PER_BLOCK, group % DESCRIPTORS_PER_BLOCK)
     }
@@ -90,17 +90,17 @@ impl Layout {
         self.inode_bitmap(self.groups) + group * (GROUP_INODES / INODES_PER_BLOCK)
     }
 
-    /// The block with an inode, and its place within the block.
+    /// The block with an inode, and the index in the block.
     pub fn inode(&self, inode: u64) -> (u64, u64) {
         (self.inode_table(0) + inode / INODES_PER_BLOCK, inode % INODES_PER_BLOCK)
     }
 
-    /// Takes a free block, the first from `goal` on.
+    /// Allocates the first free block from `goal` on.
     pub fn take_block(&mut self, goal: u64) -> Result<u64> {
         self.blocks.take(goal).ok_or_else(|| Error::new(Kind::NoSpace, "the model's file system is full"))
     }
 
-    /// Takes a free inode, the first from that of `group` on.
+    /// Allocates the first free inode from those of `group` on.
     pub fn take_inode(&mut self, group: u64) -> Result<u64> {
         let goal = group % self.groups * GROUP_INODES;
         self.inodes
@@ -108,22 +108,22 @@ impl Layout {
             .ok_or_else(|| Error::new(Kind::NoSpace, "the model's file system has no inode left"))
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     pub fn free_block(&mut self, block: u64) {
         self.blocks.clear(block);
     }
 
-    /// Gives an inode back.
+    /// Frees an inode.
     pub fn free_inode(&mut self, inode: u64) {
         self.inodes.clear(inode);
     }
 
-    /// Groups of blocks.
+    /// Number of block groups.
     pub fn groups(&self) -> u64 {
         self.groups
     }
 
-    /// The bytes of a block bitmap, as words.
+    /// A block bitmap, as words.
     pub fn block_bitmap_words(&self, group: u64) -> &[u64] {
         self.blocks.words(group * GROUP_BLOCKS, GROUP_BLOCKS)
     }
@@ -134,7 +134,7 @@ impl Layout {
     }
 }
 
-/// A set of small numbers.
+/// A bitmap with allocation.
 struct Bits {
     words: Vec<u64>,
     len: u64,
@@ -155,7 +155,7 @@ impl Bits {
         self.words[n as usize / 64] &= !(1 << (n % 64));
     }
 
-    /// Sets and returns the first clear bit from `goal` on, going round.
+    /// Sets and returns the first clear bit from `goal` on, wrapping around.
     fn take(&mut self, goal: u64) -> Option<u64> {
         let goal = if goal < self.len { goal } else { 0 };
         let first = goal as usize / 64;

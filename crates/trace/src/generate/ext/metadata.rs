@@ -1,15 +1,15 @@
-//! What the model's metadata blocks hold.
+//! Contents of the model's metadata blocks.
 //!
-//! A metadata block changes a little at a time, and rarely at its start: the first 64 bytes of bitmaps, inode
-//! tables and directories are often the same from version to version, and the same (zeros, ones) in different
-//! blocks. That is what makes WOJ's 64-byte fingerprint collide on real file systems.
+//! A metadata block changes a little at a time, and rarely at its start: the first 64 bytes of bitmaps, inode tables
+//! and directories are often the same in successive versions, and the same (zeros, ones) in different blocks. That is
+//! why WOJ's 64-byte fingerprint collides on real file systems.
 
 use crate::content::Content;
 use crate::generate::ext::layout::Layout;
 use vellum_base::hash::FixedMap;
 use vellum_codes::pattern::Pattern;
 
-/// The present state of every metadata block touched so far.
+/// The current state of every metadata block touched so far.
 #[derive(Default)]
 pub struct Metadata {
     blocks: FixedMap<u64, State>,
@@ -24,40 +24,40 @@ struct State {
 }
 
 impl Metadata {
-    /// Nothing written yet.
+    /// Metadata of a file system without any writes.
     pub fn new(seed: u64) -> Metadata {
         Metadata { blocks: FixedMap::default(), seed }
     }
 
-    /// Inode `place` of 16 in the block changes: its four lines, the last of them empty.
+    /// Changes inode `place` of 16 in the block: four lines, of which the last is empty.
     pub fn inode(&mut self, block: u64, place: u64) -> Content {
         self.change(block, 0b0111 << (4 * place))
     }
 
-    /// Descriptor `place` of 64 in the block changes: one line.
+    /// Changes descriptor `place` of 64 in the block: one line.
     pub fn descriptor(&mut self, block: u64, place: u64) -> Content {
         self.change(block, 1 << place)
     }
 
-    /// Entry number `entry` of a directory block comes or goes: 40 bytes.
+    /// Adds or removes entry number `entry` of a directory block: 40 bytes.
     pub fn directory(&mut self, block: u64, entry: u64) -> Content {
         let line = (24 + entry * 40) / 64 % 64;
-        // `.` and `..` fill the head when the block is made; a checksum in the tail always changes.
+        // `.` and `..` fill the head when the block is created; the checksum in the tail always changes.
         let head = if self.blocks.contains_key(&block) { 0 } else { 1 };
         self.change(block, 1 << line & !1 | head | 1 << 63)
     }
 
-    /// Pointer `place` of 1024 in an indirect block changes: 16 a line.
+    /// Changes pointer `place` of 1024 in an indirect block: 16 per line.
     pub fn map(&mut self, block: u64, place: u64) -> Content {
         self.change(block, 1 << (place / 16 % 64))
     }
 
-    /// A block bitmap, from the bits themselves.
+    /// A block bitmap, made from the actual bits.
     pub fn block_bitmap(&mut self, layout: &Layout, group: u64) -> Content {
         self.bitmap(layout.block_bitmap(group), layout.block_bitmap_words(group), false)
     }
 
-    /// An inode bitmap, whose unused rest is ones.
+    /// An inode bitmap; its unused rest is ones.
     pub fn inode_bitmap(&mut self, layout: &Layout, group: u64) -> Content {
         self.bitmap(layout.inode_bitmap(group), layout.inode_bitmap_words(group), true)
     }
@@ -67,7 +67,7 @@ impl Metadata {
         self.blocks.remove(&block);
     }
 
-    /// The lines of `mask` get new bytes.
+    /// Changes the lines in `mask`.
     fn change(&mut self, block: u64, mask: u64) -> Content {
         let seed = self.seed;
         let state = self.blocks.entry(block).or_default();
@@ -94,7 +94,7 @@ impl Metadata {
     }
 }
 
-/// A number other than 0 that stands for these.
+/// A non-zero hash of these numbers.
 fn hash(parts: impl IntoIterator<Item = u64>) -> u64 {
     let mut hasher = xxhash_rust::xxh3::Xxh3::new();
     for part in parts {

@@ -1,10 +1,10 @@
-//! A model of ext3/ext4 with a jbd2 journal: operations on files in, requests with contents out.
+//! A model of ext3/ext4 with a jbd2 journal: turns operations on files into requests with contents.
 //!
-//! Source: jbd2 as measured on kernel 6.18 (home writes equal the last committed copy, descriptors mostly zeros,
-//! one-line commit blocks) and woj.txt, sections 2 and 3. Metadata blocks are coalesced per transaction. A commit is
-//! descriptors and copies, a flush, a commit block with FUA; a checkpoint is home writes, a flush, the journal's
-//! superblock. In [`DataMode::Ordered`] data goes home before the commit that needs it. Left out: revoke records, fast
-//! commits, directory indexes, block groups that are not flexible.
+//! Sources: jbd2 as measured on kernel 6.18 (home writes equal the last committed copy, descriptors are mostly zeros,
+//! commit blocks have one line) and woj.txt, sections 2 and 3. Metadata blocks are coalesced per transaction. A commit
+//! is descriptors and copies, a flush, a commit block with FUA; a checkpoint is home writes, a flush, the journal's
+//! superblock. In [`DataMode::Ordered`] data are written home before the commit that needs them. Not modelled: revoke
+//! records, fast commits, directory indexes, block groups other than a flex group.
 
 mod journal;
 mod layout;
@@ -24,81 +24,81 @@ use vellum_base::hash::FixedMap;
 use vellum_base::{Error, Nanos, Result, SECTOR_BYTES};
 
 const BLOCK: u64 = SECTOR_BYTES as u64;
-/// Pointers in an inode, and in an indirect block.
+/// Pointers in an inode; below, in an indirect block.
 const DIRECT_BLOCKS: u64 = 12;
 const POINTERS: u64 = 1024;
-/// How often blocks are looked for that are old enough to be written home.
+/// How often blocks that are old enough to be written home are searched for.
 const WRITE_BACK_INTERVAL: Nanos = Nanos::from_ms(5_000);
-/// Entries of 40 bytes in a directory block.
+/// Entries of 40 bytes per directory block.
 const ENTRIES: u64 = 100;
 
-/// A file, as the workload numbers it.
+/// A file, by the workload's own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u64);
 
-/// A directory, as the workload numbers it. Directory 0 is the root and exists.
+/// A directory, by the workload's own number. Directory 0 is the root, which always exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirectoryId(pub u64);
 
-/// Something an application does. Times are the model's business ([`Config::interval`]).
+/// An operation of an application. Its time is set by the model ([`Config::interval`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileOperation {
-    /// Make a directory in the root.
+    /// Create a directory in the root.
     MakeDirectory(DirectoryId),
-    /// Make an empty file in a directory.
+    /// Create an empty file in a directory.
     Create(FileId, DirectoryId),
-    /// Give blocks `0..n` of the file a place, without writing them.
+    /// Allocate blocks `0..n` of the file without writing them.
     Preallocate(FileId, u64),
     /// Write one 4 KiB block of the file: append, overwrite, or fill a hole.
     Write(FileId, u64, Content),
-    /// Read one block of the file from the device; nothing if it has no place.
+    /// Read one block of the file from the device; no request if it is not allocated.
     Read(FileId, u64),
     /// Make the file durable.
     Fsync(FileId),
-    /// Make the file's data durable: metadata that only says when it changed may wait.
+    /// Make the file's data durable; metadata that only has timestamps may wait.
     Fdatasync(FileId),
     /// Remove the file.
     Delete(FileId),
 }
 
-/// What the journal protects.
+/// What is written to the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataMode {
     /// `data=journal`: data and metadata.
     Journal,
-    /// `data=ordered`: metadata; data is written home before it is needed.
+    /// `data=ordered`: metadata; data are written home before the commit that needs them.
     Ordered,
 }
 
-/// The file system and how it is mounted.
+/// The file system and its mount options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Size of the device, all of which is the file system.
+    /// Size of the device, which the file system fills.
     pub device_bytes: ByteLen,
     /// Size of the journal.
     pub journal_bytes: ByteLen,
-    /// In how many pieces the journal lies (ext4: 1; ext3: 5 as measured).
+    /// Number of parts of the journal (ext4: 1; ext3: 5 as measured).
     pub journal_pieces: u64,
-    /// What the journal protects.
+    /// What is written to the journal.
     pub mode: DataMode,
-    /// ext3: a block of pointers for every 1024 blocks of a file. Otherwise extents in the inode.
+    /// ext3: a block of pointers for every 1024 blocks of a file; otherwise extents in the inode.
     pub indirect: bool,
-    /// As kernels since 2023 do in `data=journal`: fsync writes the data home right after its commit.
+    /// As in kernels since 2023 with `data=journal`: fsync writes the data home right after its commit.
     pub fsync_writes_home: bool,
-    /// Several tasks use the file system: while one waits for its fsync, others go on.
+    /// Several tasks use the file system: while one waits for its fsync, others continue.
     pub several_tasks: bool,
-    /// Time that an operation takes.
+    /// Time between operations.
     pub interval: Nanos,
-    /// A transaction is committed at this age.
+    /// Age at which a transaction is committed.
     pub commit_interval: Nanos,
-    /// Committed blocks are written home at this age.
+    /// Age at which committed blocks are written home.
     pub write_back_age: Nanos,
-    /// Decides the contents of metadata.
+    /// Seed for the contents of metadata.
     pub seed: u64,
 }
 
 impl Default for Config {
-    /// The paper's: ext3, `data=journal`, 256 MiB of journal; 16 GiB device.
+    /// As in the paper: ext3, `data=journal`, a journal of 256 MiB; a device of 16 GiB.
     fn default() -> Config {
         Config {
             device_bytes: ByteLen(16 << 30),
@@ -116,7 +116,7 @@ impl Default for Config {
     }
 }
 
-/// The requests of a workload on the modelled file system; ends with everything at home (an unmount).
+/// The requests of a workload on the modelled file system; at the end everything is written home (an unmount).
 pub struct Ext<I> {
     operations: I,
     config: Config,
@@ -137,10 +137,10 @@ struct File {
     inode: u64,
     directory: DirectoryId,
     entry: u64,
-    /// Runs of blocks by the first block of the file in them: place and length.
+    /// Runs of blocks, by the first block of the file in them: position on the device and length.
     runs: BTreeMap<u64, (u64, u64)>,
     maps: BTreeMap<u64, u64>,
-    /// The transaction in which its map or length changed last: what fdatasync needs.
+    /// The transaction that last changed its map or length, which fdatasync must commit.
     grown_in: u64,
 }
 
@@ -176,7 +176,7 @@ impl<I: Iterator<Item = FileOperation>> Ext<I> {
         Ok(ext)
     }
 
-    /// Where the journal lies, as a host may tell a device (WOJ's paper mode).
+    /// Position of the journal, as a host may declare it to a device (WOJ's paper mode).
     pub fn journal_ranges(&self) -> Vec<JournalRange> {
         let range = |(i, (start, blocks)): (usize, &(u64, u64))| JournalRange {
             name: format!("jbd2-{i}"),
@@ -304,7 +304,7 @@ impl<I: Iterator<Item = FileOperation>> Ext<I> {
         Ok(())
     }
 
-    /// The place of a block of a file, taken now if it has none.
+    /// The position of a block of a file; allocates it if necessary.
     fn place(&mut self, id: FileId, block: u64) -> Result<u64> {
         let groups = self.layout.groups();
         let file = self.file(id)?;
@@ -332,7 +332,7 @@ impl<I: Iterator<Item = FileOperation>> Ext<I> {
         Ok(place)
     }
 
-    /// Notes a pointer in the indirect block number `map` of a file.
+    /// Records a pointer in the indirect block number `map` of a file.
     fn map_block(&mut self, id: FileId, map: u64, pointer: u64, near: u64) -> Result<()> {
         let block = match self.file(id)?.maps.get(&map) {
             Some(block) => *block,
@@ -412,7 +412,7 @@ impl<I: Iterator<Item = FileOperation>> Ext<I> {
         self.files.get_mut(&id).ok_or_else(|| unknown(id))
     }
 
-    /// What happens without being asked for: a full or old transaction is committed, old blocks go home.
+    /// Background activity: commits a full or old transaction, and writes old blocks home.
     fn housekeep(&mut self) {
         const DIRTY_MAX: usize = 16_384;
         let began = self.journal.running_since().unwrap_or(self.time);
@@ -431,7 +431,7 @@ impl<I: Iterator<Item = FileOperation>> Ext<I> {
         self.out.write(self.time, std::mem::take(&mut self.dirty), false);
     }
 
-    /// Ordered data first, then the transaction.
+    /// Writes ordered data first, then the transaction.
     fn commit(&mut self, meanwhile: Meanwhile) -> Vec<u64> {
         self.write_dirty();
         self.commits += 1;
@@ -487,7 +487,7 @@ fn find(runs: &BTreeMap<u64, (u64, u64)>, block: u64) -> Option<u64> {
     (block - first < *length).then(|| place + (block - first))
 }
 
-/// Adds one block, to the run before it where it continues that.
+/// Adds one block; extends the preceding run if the block continues it.
 fn insert(runs: &mut BTreeMap<u64, (u64, u64)>, block: u64, place: u64) {
     if let Some((first, (start, length))) = runs.range_mut(..=block).next_back()
         && block == first + *length

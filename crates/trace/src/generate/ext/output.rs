@@ -1,4 +1,4 @@
-//! Requests on their way out: neighbours become one request, as the block layer merges them.
+//! The queue of generated requests: adjacent blocks are merged, as by the block layer.
 
 use crate::content::Content;
 use crate::request::{ByteLen, ByteOffset, Request, RequestKind};
@@ -7,7 +7,7 @@ use vellum_base::{Lba, Nanos, SECTOR_BYTES};
 
 /// Longest merged request: 512 KiB.
 const MERGE_SECTORS: usize = 128;
-/// Longest request of a checkpoint: jbd2 issues 64 buffers at a time.
+/// Longest request of a checkpoint: jbd2 submits 64 buffers at a time.
 const CHECKPOINT_SECTORS: usize = 64;
 
 /// A queue of requests.
@@ -22,13 +22,13 @@ impl Output {
         self.queue.pop_front()
     }
 
-    /// Writes blocks in this order; consecutive ones in one request.
+    /// Writes blocks in this order; adjacent ones in one request.
     pub fn write(&mut self, time: Nanos, blocks: impl IntoIterator<Item = (u64, Content)>, fua: bool) {
         self.queue.extend(requests(time, blocks, MERGE_SECTORS, fua));
     }
 
-    /// The copies of a commit and the home writes of a checkpoint that runs beside it, both at the same pace: as
-    /// recorded of ext4 on kernel 6.18, where requests of the two take turns.
+    /// Writes the copies of a commit and the home writes of a concurrent checkpoint, interleaved at the same pace: as
+    /// recorded of ext4 on kernel 6.18, where requests of the two alternate.
     pub fn write_beside(
         &mut self,
         time: Nanos,
@@ -51,13 +51,13 @@ impl Output {
         self.queue.push_back(Request::new(time, RequestKind::Read, offset, ByteLen::of_sectors(1)));
     }
 
-    /// A flush.
+    /// Adds a flush.
     pub fn flush(&mut self, time: Nanos) {
         self.queue.push_back(Request::flush(time));
     }
 }
 
-/// Writes of these blocks in this order; consecutive ones in one request of at most `merge` sectors.
+/// Writes of these blocks in this order; adjacent ones in one request of at most `merge` sectors.
 fn requests(
     time: Nanos,
     blocks: impl IntoIterator<Item = (u64, Content)>,

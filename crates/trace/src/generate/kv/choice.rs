@@ -1,34 +1,34 @@
-//! Which record a request falls on.
+//! Choice of the record for a request.
 //!
-//! Zipf is the law itself (rank k has a frequency in proportion to `1 / (k + 1)^skew`), drawn by rejection. YCSB draws
-//! it after Gray et al. ("Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994), which is exact for the
-//! first two ranks and an approximation from there on.
+//! The Zipf distribution is exact (rank k has a frequency in proportion to `1 / (k + 1)^skew`) and drawn by rejection.
+//! YCSB draws it by the method of Gray et al. ("Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994),
+//! which is exact for the first two ranks and an approximation beyond.
 
 use super::population::Population;
 use crate::generate::{Seeded, Zipf};
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
-/// YCSB draws ranks among so many, however many records there are, and hashes them: the hottest records stay the
-/// hottest while others are inserted. (Its later releases have 10^16 here, but go on dividing by the sum for 10^10.)
+/// YCSB draws from this many ranks, however many records there are, and hashes them: so the hottest records stay the
+/// hottest while others are inserted. (Its later releases have 10^16 here, but still divide by the sum for 10^10.)
 const YCSB_RANKS: u64 = 10_000_000_000;
 
 /// A rule for choosing records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Choice {
-    /// All as likely.
+    /// All records equally likely.
     Uniform,
-    /// Some far more likely than others, scattered over all numbers: YCSB's `zipfian`.
+    /// Some records far more likely than others, scattered over all numbers: YCSB's `zipfian`.
     Zipf {
         /// Exponent.
         skew: f64,
     },
-    /// The newer the likelier: YCSB's `latest`.
+    /// Newer records more likely: YCSB's `latest`.
     Latest {
         /// Exponent.
         skew: f64,
     },
-    /// A share of the requests on a share of the records, the first ones: YCSB's `hotspot`.
+    /// A share of the requests goes to a share of the records, the first ones: YCSB's `hotspot`.
     Hotspot {
         /// Share of records.
         records: f64,
@@ -37,18 +37,18 @@ pub enum Choice {
     },
 }
 
-/// Chooses among the records of a population.
+/// Draws records of a population.
 #[derive(Clone, Debug)]
 pub struct Chooser {
     choice: Choice,
     population: Arc<Population>,
     zipf: Zipf,
-    /// How many numbers ranks are scattered over; or, of the latest, how many records the law was made for.
+    /// Range of numbers that ranks are scattered over; for `Latest`, the number of records that `zipf` was made for.
     spread: u64,
 }
 
 impl Chooser {
-    /// A chooser among the records of a `population` that is not empty, of which about `expected` will be inserted
+    /// A chooser for a `population` that is not empty, and in which about `expected` records will be inserted
     /// meanwhile.
     pub fn new(choice: Choice, population: &Arc<Population>, expected: u64) -> Result<Chooser> {
         let len = population.len();
@@ -63,7 +63,7 @@ impl Chooser {
         Ok(Chooser { choice, population: population.clone(), zipf, spread })
     }
 
-    /// The number of a record that is there.
+    /// Draws the number of an existing record.
     pub fn choose(&mut self, rng: &mut Seeded) -> u64 {
         let len = self.population.len();
         match self.choice {
@@ -92,7 +92,7 @@ impl Chooser {
     }
 }
 
-/// YCSB's hash of a number: FNV-1a's steps over its bytes, lowest first, without a sign.
+/// YCSB's hash of a number: FNV-1a over its bytes, lowest first, as an absolute value.
 pub const fn scatter(number: u64) -> u64 {
     let (mut hash, mut left, mut byte) = (0xCBF2_9CE4_8422_2325_u64, number, 0);
     while byte < 8 {

@@ -1,12 +1,12 @@
-//! What clients of a key-value store ask for: YCSB's workloads A to F, and those of LevelDB's and RocksDB's `db_bench`.
+//! Requests to a key-value store: YCSB's workloads A to F, and those of LevelDB's and RocksDB's `db_bench`.
 //!
-//! Requests name records by number; [`KeyForm`] makes a number a key, and [`Values`] makes values. A [`Job`] is
-//! dealt to tasks ([`Job::streams`]), each with requests of its own; they share only how far insertion has come.
+//! Requests refer to records by number; [`KeyForm`] turns a number into a key, and [`Values`] generates values. A
+//! [`Job`] is split into streams, one per task ([`Job::streams`]), which share only the progress of insertion.
 //!
-//! - [`workload`]: what each workload is made of;
-//! - [`choice`]: which record a request falls on;
+//! - [`workload`]: composition of the workloads;
+//! - [`choice`]: choice of records;
 //! - [`stream`]: the requests of one task;
-//! - [`population`]: which records are there;
+//! - [`population`]: the existing records;
 //! - [`record`]: keys and values.
 
 pub mod choice;
@@ -21,18 +21,18 @@ pub use record::{KeyForm, Values};
 pub use stream::{Job, Stream};
 pub use workload::{Mix, Workload};
 
-/// What is done with a record.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Its value is read.
+    /// Read the record's value.
     Read,
-    /// Its value is replaced; whether it is there is not asked.
+    /// Replace the record's value, whether it exists or not.
     Update,
-    /// It is new.
+    /// Insert a new record.
     Insert,
-    /// It and those whose keys follow are read.
+    /// Read the record and those that follow it in key order.
     Scan,
-    /// Its value is read, then replaced.
+    /// Read the record's value, then replace it.
     ReadModifyWrite,
 }
 
@@ -40,7 +40,7 @@ impl Kind {
     /// Every kind.
     pub const ALL: [Kind; 5] = [Kind::Read, Kind::Update, Kind::Insert, Kind::Scan, Kind::ReadModifyWrite];
 
-    /// As in `--json`.
+    /// Name, as in `--json`.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Read => "read",
@@ -55,10 +55,10 @@ impl Kind {
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvRequest {
-    /// What is done.
+    /// Kind of the request.
     pub kind: Kind,
-    /// With which record: its number.
+    /// The number of the record.
     pub record: u64,
-    /// How many records a scan reads; 1 of other kinds.
+    /// Number of records that a scan reads; 1 for other kinds.
     pub records: u32,
 }

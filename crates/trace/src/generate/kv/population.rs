@@ -1,24 +1,24 @@
-//! Which records are there: numbers are handed out from 0, and a record counts once its insert was acknowledged.
+//! The existing records: numbers are allocated from 0 on, and a record exists once its insert was acknowledged.
 //!
 //! Invariants
-//! 1. No number is handed out twice.
-//! 2. Every record below [`Population::len`] was acknowledged: a request on it finds it.
+//! 1. No number is allocated twice.
+//! 2. Every record below [`Population::len`] was acknowledged, so a request finds it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// No insert is under way.
+/// No insert is in progress.
 const NONE: u64 = u64::MAX;
 
 /// The records of a store, shared by its clients.
 #[derive(Debug)]
 pub struct Population {
     next: AtomicU64,
-    /// For each client a number at or below that of its insert under way.
+    /// For each client, a number at or below that of its insert in progress.
     under_way: Vec<AtomicU64>,
 }
 
-/// One client's inserts, one at a time.
+/// The inserts of one client, one at a time.
 #[derive(Debug)]
 pub struct Inserter {
     population: Arc<Population>,
@@ -26,32 +26,33 @@ pub struct Inserter {
 }
 
 impl Population {
-    /// `records` are there; `clients` will insert more.
+    /// A population of `records` records, to which `clients` clients will add.
     pub fn new(records: u64, clients: usize) -> Arc<Population> {
         let under_way = (0..clients).map(|_| AtomicU64::new(NONE)).collect();
         Arc::new(Population { next: AtomicU64::new(records), under_way })
     }
 
-    /// So many records are there, from 0 on without a gap.
+    /// Number of records that exist, from 0 on without a gap.
     pub fn len(&self) -> u64 {
-        // The order matters: an insert says that it begins before it takes a number.
+        // The order matters: an insert announces itself before it takes a number.
         let next = self.next.load(SeqCst);
         self.under_way.iter().map(|number| number.load(SeqCst)).fold(next, u64::min)
     }
 
-    /// True if there are none.
+    /// True if there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The inserts of one of the clients.
+    /// The inserts of a client.
     pub fn inserter(self: &Arc<Self>, client: usize) -> Inserter {
         Inserter { population: self.clone(), client }
     }
 }
 
 impl Inserter {
-    /// A new record's number, if that is below `limit`. It counts from the next call to [`Inserter::acknowledge`] on.
+    /// Allocates the number of a new record, if it is below `limit`. The record exists from the next call of
+    /// [`Inserter::acknowledge`] on.
     pub fn begin(&self, limit: u64) -> Option<u64> {
         let Population { next, under_way } = &*self.population;
         under_way[self.client].store(next.load(SeqCst), SeqCst);
@@ -60,7 +61,7 @@ impl Inserter {
         (number < limit).then_some(number)
     }
 
-    /// The insert under way, if any, is done.
+    /// Ends the insert in progress, if there is one.
     pub fn acknowledge(&self) {
         self.population.under_way[self.client].store(NONE, SeqCst);
     }

@@ -6,20 +6,21 @@ use vellum_base::{Error, Result};
 
 /// Bytes that values are cut from.
 const POOL_BYTES: usize = 1 << 20;
-/// `db_bench` makes values of pieces of this length, each compressible in itself.
+/// `db_bench` composes values of pieces of this length, each compressible by itself.
 const PIECE_BYTES: usize = 100;
 
-/// How a number becomes a key.
+/// Mapping of numbers to keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyForm {
     /// 16 bytes: the number, big endian, then `0`s. Keys are in the order of numbers.
     DbBench,
-    /// `user` and a hash of the number in decimal digits, about 23 bytes. Numbers in order are keys in none.
+    /// `user` and a hash of the number in decimal digits, about 23 bytes. The order of keys is unrelated to that of
+    /// numbers.
     Ycsb,
 }
 
 impl KeyForm {
-    /// Sets `key` to that of a record.
+    /// Sets `key` to the key of a record.
     pub fn key(self, record: u64, key: &mut Vec<u8>) {
         key.clear();
         match self {
@@ -35,7 +36,7 @@ impl KeyForm {
     }
 }
 
-/// Values of one length that compress to a given share, each of which names its record.
+/// Values of a fixed length and compressibility, each of which includes its record's number.
 #[derive(Clone, Debug)]
 pub struct Values {
     pool: Vec<u8>,
@@ -44,8 +45,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// Values of `bytes` bytes, of which about `share` (above 0, at most 1) are left when they are compressed, as
-    /// `db_bench` makes them.
+    /// Values of `bytes` bytes that compress to about `share` of their size (above 0, at most 1), as in `db_bench`.
     pub fn new(bytes: usize, share: f64, seed: u64) -> Result<Values> {
         if bytes > POOL_BYTES / 2 || !(share > 0.0 && share <= 1.0) {
             return Err(Error::invalid(format!("no values of {bytes} bytes that compress to {share}")));
@@ -61,12 +61,12 @@ impl Values {
         Ok(Values { pool, bytes, at })
     }
 
-    /// The length of every value.
+    /// Length of every value.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Sets `value` to a new one for a record.
+    /// Sets `value` to a new value for a record.
     pub fn value(&mut self, record: u64, value: &mut Vec<u8>) {
         if self.at + self.bytes > self.pool.len() {
             self.at = 0;
@@ -78,7 +78,7 @@ impl Values {
         value[..tag].copy_from_slice(&record.to_le_bytes()[..tag]);
     }
 
-    /// True if `value` may be one of that record.
+    /// True if `value` can be a value of that record.
     pub fn is_of(&self, record: u64, value: &[u8]) -> bool {
         let tag = self.bytes.min(8);
         value.len() == self.bytes && value[..tag] == record.to_le_bytes()[..tag]

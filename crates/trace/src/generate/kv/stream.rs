@@ -1,4 +1,4 @@
-//! The requests of one task among those that carry out a job.
+//! The requests of one of the tasks that carry out a job.
 
 use super::choice::Chooser;
 use super::population::{Inserter, Population};
@@ -7,27 +7,27 @@ use super::{Kind, KvRequest};
 use crate::generate::Seeded;
 use vellum_base::{Error, Result};
 
-/// A workload, and how much of it.
+/// A workload and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What is asked for.
+    /// The workload.
     pub workload: Workload,
-    /// Records: those that are there when it begins, or that are to be there at its end if it fills an empty store.
+    /// Number of records at the beginning; for a workload that fills an empty store, at the end.
     pub records: u64,
-    /// Requests, all tasks together.
+    /// Number of requests of all tasks together.
     pub requests: u64,
-    /// Tasks that carry it out.
+    /// Number of tasks.
     pub tasks: usize,
-    /// Decides everything random.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
-/// See the module. Asking for the next request acknowledges the one before.
+/// See the module. Requesting the next item acknowledges the previous one.
 #[derive(Debug)]
 pub struct Stream {
     left: u64,
     rng: Seeded,
-    /// Kinds, with the sum of the shares up to each, in parts of 2^64.
+    /// Kinds, each with the sum of the shares up to it, in units of 2^-64.
     kinds: Vec<(Kind, u64)>,
     chooser: Option<Chooser>,
     inserter: Inserter,
@@ -35,14 +35,16 @@ pub struct Stream {
 }
 
 impl Job {
-    /// One stream a task. Which number an insert gets depends on which task asks first; the seed decides all else.
+    /// One stream per task. The number of an insert depends on which task asks first; everything else on the seed
+    /// alone.
     pub fn streams(&self) -> Result<Vec<Stream>> {
         if self.tasks == 0 || self.records == 0 {
             return Err(Error::invalid("a workload needs records, and somebody to ask for them"));
         }
         let mix = self.workload.mix();
         let inserts = mix.share(Kind::Insert);
-        // What only inserts fills the store itself; draws of the others are among all records, there or not.
+        // A workload of inserts only starts with an empty store; other kinds of filling draw from all records, existing
+        // or not.
         let (there, limit) = if inserts == 1.0 { (0, self.records) } else { (self.records, u64::MAX) };
         let population = Population::new(there, self.tasks);
         let expected = (self.requests as f64 * inserts) as u64;

@@ -1,13 +1,13 @@
-//! What each workload is made of. YCSB's are those of its files `workloads/workloada` to `workloadf` (Cooper et al.,
-//! SoCC 2010, section 4); the others are called as in `db_bench` of LevelDB and RocksDB.
+//! Composition of the workloads. YCSB's are those of its files `workloads/workloada` to `workloadf` (Cooper et al.,
+//! SoCC 2010, section 4); the others are named as in `db_bench` of LevelDB and RocksDB.
 
 use super::Kind;
 use super::choice::Choice;
 use super::record::KeyForm;
 
-/// YCSB's exponent.
+/// YCSB's exponent of the Zipf distribution.
 pub const YCSB_SKEW: f64 = 0.99;
-/// Most records of a scan in YCSB; every length from 1 is as likely.
+/// Longest scan in YCSB, in records; all lengths from 1 on are equally likely.
 pub const YCSB_SCAN_RECORDS_MAX: u32 = 100;
 
 /// A workload by name.
@@ -15,34 +15,34 @@ pub const YCSB_SCAN_RECORDS_MAX: u32 = 100;
 pub enum Workload {
     /// Every record once, in the order of keys.
     FillSeq,
-    /// Records drawn uniformly are set, as many times as there are records: about 63 % of them are there afterwards.
+    /// Sets uniformly drawn records, as many times as there are records: about 63 % of them exist afterwards.
     FillRandom,
-    /// The same, over records that are there.
+    /// The same, on existing records.
     Overwrite,
-    /// Records drawn uniformly are read.
+    /// Reads uniformly drawn records.
     ReadRandom,
-    /// YCSB's load phase: every record once; keys are hashes, so in no order.
+    /// YCSB's load phase: every record once; as keys are hashes, in no order.
     YcsbLoad,
-    /// Half reads, half updates, Zipf.
+    /// 50 % reads, 50 % updates, Zipf.
     YcsbA,
     /// 95 % reads, 5 % updates, Zipf.
     YcsbB,
-    /// Reads, Zipf.
+    /// 100 % reads, Zipf.
     YcsbC,
-    /// 95 % reads of what was inserted last, 5 % inserts.
+    /// 95 % reads of the newest records, 5 % inserts.
     YcsbD,
     /// 95 % short scans, Zipf, 5 % inserts.
     YcsbE,
-    /// Half reads, half reads followed by an update of the same, Zipf.
+    /// 50 % reads, 50 % reads followed by an update of the same record, Zipf.
     YcsbF,
 }
 
-/// Shares of the kinds of requests, and where requests fall.
+/// Shares of the kinds of requests, and the choice of records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
-    /// Kinds and their shares, which add up to 1.
+    /// Kinds with their shares, which add up to 1.
     pub shares: &'static [(Kind, f64)],
-    /// On which record a request falls that is no insert.
+    /// Choice of the record for requests other than inserts.
     pub choice: Choice,
 }
 
@@ -62,7 +62,7 @@ impl Workload {
         Workload::YcsbF,
     ];
 
-    /// As on the command line.
+    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Workload::FillSeq => "fillseq",
@@ -79,12 +79,12 @@ impl Workload {
         }
     }
 
-    /// The workload of that name.
+    /// The workload with that name.
     pub fn named(name: &str) -> Option<Workload> {
         Workload::ALL.into_iter().find(|workload| workload.name() == name)
     }
 
-    /// Whose keys it uses.
+    /// The form of its keys.
     pub const fn key_form(self) -> KeyForm {
         match self {
             Workload::FillSeq | Workload::FillRandom | Workload::Overwrite | Workload::ReadRandom => {
@@ -94,7 +94,7 @@ impl Workload {
         }
     }
 
-    /// What must have run on an empty store before; `None` if it begins with one.
+    /// The workload that must have run on an empty store before; `None` if this one starts with an empty store.
     pub const fn after(self) -> Option<Workload> {
         match self {
             Workload::FillSeq | Workload::FillRandom | Workload::YcsbLoad => None,
@@ -103,7 +103,7 @@ impl Workload {
         }
     }
 
-    /// What it is made of.
+    /// Its composition.
     pub const fn mix(self) -> Mix {
         const ZIPF: Choice = Choice::Zipf { skew: YCSB_SKEW };
         const LATEST: Choice = Choice::Latest { skew: YCSB_SKEW };
@@ -123,7 +123,7 @@ impl Workload {
 }
 
 impl Mix {
-    /// The share of a kind.
+    /// The total share of a kind.
     pub fn share(&self, kind: Kind) -> f64 {
         self.shares.iter().filter(|(of, _)| *of == kind).map(|(_, share)| share).sum()
     }

@@ -1,4 +1,4 @@
-//! The policy's steps as jobs: each with its turn, and with what the NVRAM is to know of it.
+//! Translation of the policy's steps into jobs, each with its turn, and into records for the NVRAM.
 
 use super::super::delta_page;
 use super::super::job::{Asked, Delta, Job, Jobs, Op, Part};
@@ -11,22 +11,22 @@ use crate::cache::step::{LogEntry, PageNo, ParityPart, Staged, Step, Steps, Why}
 use std::sync::Arc;
 use vellum_base::{Cause, SECTOR_BYTES};
 
-/// One answer of the policy, as far as it is translated.
+/// An answer of the policy during its translation.
 struct Answer<'a> {
     turns: &'a Arc<Turns>,
     steps: &'a Steps,
-    /// The write that it is the answer to.
+    /// The write that it answers.
     asked: Option<&'a Asked>,
-    /// Where content comes from that pages are filled with.
+    /// Content for pages that are filled.
     slot: Option<Arc<Slot>>,
     /// Deltas that parity gets.
     listed: Vec<(PageNo, Delta)>,
-    /// Of the write without its parity.
+    /// Stamp of a write without its parity.
     intent: u64,
 }
 
 impl Brain {
-    /// The policy's steps as jobs. `slot` has what is read from the array.
+    /// Translates the policy's steps. `slot` will have what is read from the array.
     pub(super) fn translate(
         &mut self,
         turns: &Arc<Turns>,
@@ -72,8 +72,8 @@ impl Brain {
                 let all = (first.0..first.0 + pages).map(|page| (Place::Page(PageNo(page)), Mode::Alone));
                 Some(answer.job(all.collect(), Op::Vacate { first, pages }))
             }
-            // What is read goes with what it is read for. Pages that are written again need no discard. Writes to the
-            // array join one another.
+            // Reads are part of the step that needs the content. Pages are discarded by segment only. Writes to the
+            // array are translated separately, to be merged.
             Step::ReadPage(_)
             | Step::ReadDeltas(_)
             | Step::ReadArray(_)
@@ -83,7 +83,7 @@ impl Brain {
         }
     }
 
-    /// What is written to the array fills pages, too.
+    /// Adds a write to the array, whose content may also fill pages.
     fn write_to_array(&mut self, answer: &mut Answer<'_>, jobs: &mut Jobs, defer: bool) {
         let is_wanted = answer.steps.list.iter().any(fills);
         let (promise, promised) = if is_wanted { Some(Promise::new()).unzip() } else { (None, None) };
@@ -94,7 +94,7 @@ impl Brain {
         self.join_write(answer, jobs, defer, promise);
     }
 
-    /// Joins the write before it, if it goes on where that ends.
+    /// Extends the preceding write if this one is adjacent to it.
     fn join_write(&mut self, answer: &Answer<'_>, jobs: &mut Jobs, defer: bool, promise: Option<Promise>) {
         let (asked, intent) = (answer.asked.expect("a write was asked for"), answer.intent);
         let row = asked.lba.0 / self.row_sectors;
@@ -169,7 +169,7 @@ impl Brain {
     fn commit_deltas(&mut self, answer: &Answer<'_>, page: PageNo, staged: &[Staged]) -> Job {
         let take = |s: &Staged| (*s, self.staging.remove(&s.base).expect("what is committed is staged"));
         let deltas: Vec<_> = staged.iter().map(take).collect();
-        // Bases do not change while they have deltas: their sums are known since those were made.
+        // Bases do not change while they have deltas, so their sums are known.
         let content = delta_page::encode(self.tag, &deltas, |base| self.sums.get(base));
         let check = delta_page::check_of(&content);
         self.checks.extend(staged.iter().map(|staged| (staged.base, check)));
@@ -193,7 +193,7 @@ impl Brain {
                     places.extend([old, new].map(|page| (Place::Page(page), Mode::Shared)));
                     listed.push(Part::Versions(lba, old, new));
                 }
-                // The others are all that parity lacks.
+                // Parity lacks only the other parts.
                 ParityPart::Same(..) => {}
             }
         }
@@ -213,7 +213,7 @@ impl Brain {
         None
     }
 
-    /// The log's own task writes it (`logger.rs`). Without an NVRAM the log is written when the cache is closed.
+    /// The logger's task writes it (`logger.rs`). Without an NVRAM the log is written when the cache is closed.
     fn commit_log(&mut self, (sequence, head): (u64, u64), entries: &[LogEntry]) -> Option<Job> {
         let pages = || entries.iter().map(|entry| entry.page).collect();
         self.record(|| Record::LogBegun { sequence, head, pages: pages() });
@@ -232,7 +232,7 @@ impl Answer<'_> {
     }
 }
 
-/// The page of deltas that a delta is in.
+/// The delta page of a delta.
 fn home_of(delta: &Delta) -> Option<(Place, Mode)> {
     match delta {
         Delta::In(stored) => Some((Place::Page(stored.home), Mode::Shared)),

@@ -1,5 +1,5 @@
-//! A device of which no more is used than its cache has used of it so far: it may have grown since, and where the
-//! second half begins follows from the size.
+//! A device limited to the size that its cache has used so far: it may have grown since, and the position of the second
+//! half depends on the size.
 
 use super::region::half_sectors;
 use crate::assemble::Device;
@@ -12,7 +12,7 @@ struct Fitted {
     sectors: u64,
 }
 
-/// The device with halves of so many sectors, if it has more; 0: as many as it has.
+/// Limits a device to two halves of this many sectors, if it has more; 0 does not limit it.
 pub fn fitted(device: &Device, half: u32) -> Device {
     match half {
         half if half > 0 && u64::from(half) < half_sectors(&**device) => {

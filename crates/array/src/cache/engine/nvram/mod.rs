@@ -1,13 +1,14 @@
-//! A small region that keeps what a cache knows over a power cut: entries of the metadata buffer, staged deltas, what
-//! is under way (docs/decisions/0023-array-cache.md, "What is durable, and when").
+//! A small region that keeps a cache's state across a power loss: entries of the metadata buffer, staged deltas, and
+//! operations in flight (docs/decisions/0023-array-cache.md, "What is durable, and when").
 //!
-//! 1. Records are appended in the order of the policy's changes, under its lock; what is durable is a prefix of them.
-//!    Who does something that depends on records waits for them first (`Nvram::persist`).
-//! 2. The region has two halves. When one is full the other gets what still counts, then its head.
-//! 3. An intent is retired by a flush of the members that began after its sector had been written.
-//! 4. An NVRAM that could not be written is not written any more; the cache is let go.
-//! 5. Each opening and each close is a new *session*, whose number the cache's superblock has, and whose bond it and
-//!    the members have. It is here before they have it, and that they have it is here before anything else changes.
+//! 1. Records are appended in the order of the policy's changes, under its lock; at any time a prefix of them is
+//!    durable. An action that depends on records waits for them first (`Nvram::persist`).
+//! 2. The region has two halves. When one is full, everything still valid is written to the other, and then its head.
+//! 3. An intent is retired by a flush of the members that began after its sector was written.
+//! 4. After a failed write the NVRAM is no longer written, and the cache is detached.
+//! 5. Each opening and each close begins a new *session*, with a number that is stored in the cache's superblock, and a
+//!    bond that is stored there and on the members. The session is recorded here before they store it, and that they
+//!    have stored it is recorded here before anything else changes.
 
 mod fitted;
 mod record;
@@ -34,13 +35,13 @@ use std::sync::Arc;
 use vellum_base::sync::{Condvar, Mutex, MutexGuard};
 use vellum_base::{BlockDevice, Env, Kind, Lba, Result, SECTOR_BYTES};
 
-/// Records of a sector that is written: a delta at most, and what becomes of pages for it.
+/// Most bytes of records for a sector that is written: one delta, and the changes of pages for it.
 pub(super) const WRITE_BYTES: usize = SECTOR_BYTES + 128;
-/// Records of a page that is dropped, and of a row that is cleaned for it.
+/// Most bytes of records for a page that is dropped, and a row that is cleaned for that.
 pub(super) const DROP_BYTES: usize = 64;
 
-/// Whether a cache can go on from there. What is too much of it is entries of pages that were dropped all at once; a
-/// request takes room, up to a quarter of a half, before it lets any of them go.
+/// True if a cache can continue with this state. It may be too large because of entries for pages that were all dropped
+/// at once; a request takes room, up to a quarter of a half, before any of them can be released.
 pub(super) fn has_room(nvram: &dyn BlockDevice, state: &State) -> bool {
     let are_few = state.buffer.len() <= 2 * ENTRIES_PER_LOG_PAGE;
     are_few || state.weight() <= half_bytes(nvram) / 2
@@ -50,43 +51,43 @@ pub(super) fn has_room(nvram: &dyn BlockDevice, state: &State) -> bool {
 pub(super) struct Nvram {
     inner: Mutex<Inner>,
     changed: Condvar,
-    /// There may be more room.
+    /// Signalled when there may be more room.
     roomier: Condvar,
-    /// Bytes of a half behind its head.
+    /// Bytes of a half, without its head.
     half_bytes: usize,
-    /// What the SSD's pages hold.
+    /// Checksums of the SSD's pages.
     sums: Arc<Sums>,
     env: Arc<dyn Env>,
 }
 
 struct Inner {
-    /// None: it was let go of.
+    /// `None` once the device is released.
     region: Option<Region>,
     state: State,
-    /// Records that are not written yet.
+    /// Encoded records that are not written yet.
     queue: Vec<u8>,
-    /// Appends so far, and how many of them are durable.
+    /// Number of appends so far, and how many of these are durable.
     appended: u64,
     durable: u64,
     is_writing: bool,
     has_failed: bool,
     stamp: u64,
-    /// Intents whose sectors are not written yet.
+    /// Intents whose sectors have not been written yet.
     under_way: BTreeSet<u64>,
-    /// Room that requests have taken before their records come.
+    /// Room reserved by requests for records still to come.
     reserved: usize,
-    /// Pages whose contents were begun and have not come, nor failed to.
+    /// Pages whose content was begun, with the stamp, and has neither arrived nor failed.
     filling: BTreeMap<PageNo, u64>,
 }
 
 impl Inner {
-    /// Requests or pages are under way: room may come of them. Not of pages whose SSD is gone.
+    /// True if requests or pages are in flight, which may free room; pages only as long as there is an SSD.
     fn is_busy(&self, has_ssd: bool) -> bool {
         self.reserved > 0 || has_ssd && !(self.state.pending.is_empty() && self.state.unwritten.is_empty())
     }
 }
 
-/// Room for the records of a request; given back when it is dropped.
+/// Room for the records of a request; released when dropped.
 pub(super) struct Room<'a>(&'a Nvram, usize);
 
 impl Drop for Room<'_> {
@@ -96,7 +97,7 @@ impl Drop for Room<'_> {
     }
 }
 
-/// A content that comes to a page, or fails to.
+/// Marks the arrival, or the failure, of a page's content; dropping it ends the wait for that content.
 pub(super) struct Filling<'a>(&'a Nvram, PageNo, u64);
 
 impl Drop for Filling<'_> {
@@ -111,7 +112,7 @@ impl Drop for Filling<'_> {
 }
 
 impl Nvram {
-    /// Begins anew with what is known. Durable when it returns.
+    /// Starts with a known state, which is durable on return.
     pub fn begin(
         env: Arc<dyn Env>,
         device: Device,
@@ -147,18 +148,18 @@ impl Nvram {
         })
     }
 
-    /// Appends records that are durable together; returns what to [`Nvram::persist`]. In the order of the policy's
-    /// changes: its lock is held.
+    /// Appends records as one unit for durability; returns what to [`Nvram::persist`]. The caller holds the policy's
+    /// lock, so that they are in the order of its changes.
     pub fn append(&self, records: impl IntoIterator<Item = Record>) -> u64 {
         let inner = &mut *self.inner.lock();
-        // The sum of a page that is being filled is put right by `Filled`.
+        // The sum of a page that is being filled is corrected by `Filled`.
         for mut record in records {
             self.complete(&mut record);
             inner.state.apply(&record);
             if let Record::Begun(page, stamp) = record {
                 inner.filling.insert(page, stamp);
             }
-            // Nobody would ever take them out of the queue.
+            // After a failure nobody would take them out of the queue.
             if !inner.has_failed {
                 record.encode(&mut inner.queue);
             }
@@ -168,18 +169,18 @@ impl Nvram {
         inner.appended
     }
 
-    /// A content that was begun with this stamp has come, or failed to, when this is dropped.
+    /// Returns a guard: when it is dropped, the content begun with this stamp has arrived or failed.
     pub fn ends(&self, page: PageNo, stamp: u64) -> Filling<'_> {
         Filling(self, page, stamp)
     }
 
-    /// There may be more room, or none will come: the SSD has gone.
+    /// Wakes those who wait for room: there may be more, or none will come because the SSD is gone.
     pub fn wake(&self) {
         self.roomier.notify_all();
     }
 
-    /// The entries of a page of the log when contents have come, or never will, that they speak of. None: it is not to
-    /// be written.
+    /// Waits until the contents that a log page's entries refer to have arrived or failed, and returns the entries.
+    /// `None` if the page is not to be written.
     pub fn await_contents(&self, due: &Due) -> Option<Vec<LogEntry>> {
         let mut inner = self.inner.lock();
         loop {
@@ -193,7 +194,7 @@ impl Nvram {
         }
     }
 
-    /// What a record says of a page goes with the sum of what that holds.
+    /// Completes a record by the checksum of the page that it refers to.
     fn complete(&self, record: &mut Record) {
         match record {
             Record::Entry(entry) => *entry = self.sums.complete(entry),
@@ -204,26 +205,25 @@ impl Nvram {
         }
     }
 
-    /// Parity of the row has all of its data, as far as who drew the stamp could know; false if nobody knows that any
-    /// more, by a record since.
+    /// Records that the row's parity covers all its data, as far as was known when the stamp was drawn; false if a
+    /// later record says that track of it was lost.
     pub fn cleaned(&self, row: u64, stamp: u64) -> bool {
         self.append([Record::Cleaned(row, stamp)]);
         !self.inner.lock().state.cleaning.contains_key(&row)
     }
 
-    /// What to persist to have all that was appended so far.
+    /// What to persist to make everything appended so far durable.
     pub fn appended(&self) -> u64 {
         self.inner.lock().appended
     }
 
-    /// The cache's superblock is about to have this generation, or SSD and members have it. Durable when it returns;
-    /// false: it cannot be made so.
+    /// Records that the cache's superblock is about to get this session number, or that SSD and members have it.
+    /// Durable on return; false if that failed.
     pub fn tell_session(&self, session: u64, is_told: bool) -> Result<bool> {
         self.persist(self.append([Record::Session(session, is_told)]))
     }
 
-    /// The cache is let go of: nothing is written any more, what is there is nobody's, and somebody else may have the
-    /// device.
+    /// Releases the device: its content is invalidated, nothing is written any more, and others may use it.
     pub fn let_go(&self) -> Result<()> {
         let mut inner = self.inner.lock();
         while inner.is_writing {
@@ -244,12 +244,12 @@ impl Nvram {
         inner.stamp
     }
 
-    /// The last number that was used.
+    /// The last number used.
     pub fn last_stamp(&self) -> u64 {
         self.inner.lock().stamp
     }
 
-    /// The same for an intent: its sector is about to be written.
+    /// A stamp for an intent, whose sector is about to be written.
     pub fn begin_intent(&self) -> u64 {
         let mut inner = self.inner.lock();
         inner.stamp += 1;
@@ -258,24 +258,24 @@ impl Nvram {
         stamp
     }
 
-    /// Its sector was written, or that failed for good.
+    /// The intent's sector was written, or that failed for good.
     pub fn end_intent(&self, stamp: u64) {
         self.inner.lock().under_way.remove(&stamp);
     }
 
-    /// Intents below this have been written: a flush that begins now makes them durable.
+    /// All intents below this have been written: a flush that begins now makes them durable.
     pub fn bound(&self) -> u64 {
         let inner = self.inner.lock();
         inner.under_way.first().copied().unwrap_or(inner.stamp + 1)
     }
 
-    /// Whether a sector may not be durable.
+    /// True if some of these sectors may not be durable.
     pub fn has_intents(&self, first: Lba, sectors: u64) -> bool {
         self.inner.lock().state.intents.range(first..first.offset(sectors)).next().is_some()
     }
 
-    /// Sectors below the bound are durable. Where that says nothing new there is no record of it: a guest may flush for
-    /// years without a write that would take records out of the queue.
+    /// Records that sectors below the bound are durable; omitted if that retires no intent, as a guest that only
+    /// flushes would otherwise fill the queue, which only writes empty.
     pub fn retire(&self, bound: u64) {
         let retires = self.inner.lock().state.intents.values().any(|stamp| *stamp < bound);
         if retires {
@@ -283,15 +283,15 @@ impl Nvram {
         }
     }
 
-    /// Whether it knows rows that the members may not know to be whole.
+    /// True if there are rows that are no longer stale but may be marked on members.
     pub fn knows_whole_rows(&self) -> bool {
         self.inner.lock().state.has_whole()
     }
 
-    /// Takes so many bytes of room for records. None: intents and whole rows take too much of it: the members must be
-    /// flushed and told first. What nobody is at work on that could make room is not waited for.
+    /// Reserves this many bytes for records. `None` if intents and outdated marks take too much room: the members must
+    /// be flushed and marks cleared first. There is no wait if nothing in flight can free room.
     pub fn room(&self, need: usize, has_ssd: impl Fn() -> bool) -> Option<Room<'_>> {
-        // What never had so much is not waited for.
+        // Never waits for more than can be free.
         let need = need.min(self.half_bytes / 4);
         let mut inner = self.inner.lock();
         loop {
@@ -308,13 +308,12 @@ impl Nvram {
         }
     }
 
-    /// Things with records of so many bytes that have room at once.
+    /// How many operations with this many bytes of records fit at once.
     pub fn most_of(&self, bytes: usize) -> usize {
         (self.half_bytes / 4 / bytes).max(1)
     }
 
-    /// Returns when all records up to there are durable; false: they cannot be made so. An error is that the power is
-    /// off.
+    /// Waits until all records up to `upto` are durable; false if that failed. An error means that the power is lost.
     pub fn persist(&self, upto: u64) -> Result<bool> {
         let mut inner = self.inner.lock();
         loop {
@@ -327,7 +326,7 @@ impl Nvram {
         }
     }
 
-    /// Everything appended so far.
+    /// Makes everything appended so far durable.
     pub fn persist_all(&self) -> Result<bool> {
         self.persist(self.appended())
     }

@@ -1,8 +1,8 @@
-//! What is kept in NVRAM, as it is stored (docs/formats/array.md).
+//! Records in NVRAM and their stored form (docs/formats/array.md).
 //!
-//! What records say of a page goes with the checksum of what it holds, if that is known (`sums.rs`): it has none before
-//! it is appended.
-//! Records come in batches, each with a checksum: what one answer of the policy changed is there whole or not at all.
+//! A record that describes a page's content includes its checksum, if that is known (`sums.rs`); it is filled in on
+//! appending. Records are stored in batches, each with a checksum, so that the changes of one answer of the policy are
+//! stored as a whole or not at all.
 
 use crate::cache::engine::log_page::{ENTRY, decode_entry, encode_entry};
 use crate::cache::step::{LogEntry, PageNo};
@@ -11,76 +11,75 @@ use std::sync::Arc;
 use vellum_base::Lba;
 use vellum_codes::crc32c;
 
-/// Head of a batch: checksum, bytes of its records, the mark of the half.
+/// Head of a batch: checksum, length of its records, mark of the half.
 pub(super) const BATCH_HEAD: usize = 16;
 const RECORD_HEAD: usize = 4;
 
-/// One change of what the cache knows.
+/// A change of the cache's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// An entry is in the metadata buffer.
+    /// An entry in the metadata buffer.
     Entry(LogEntry),
-    /// A delta is staged, in place of the one that its page had.
+    /// A delta is staged, in place of an earlier one to the same base.
     Staged {
-        /// The page that it changes.
+        /// The page that the delta applies to.
         base: PageNo,
-        /// Whose sector that is.
+        /// The delta's sector.
         lba: Lba,
         /// Grows from delta to delta.
         stamp: u64,
         /// The sector may not have been written yet.
         is_intent: bool,
-        /// Of the page.
+        /// Checksum of the base.
         sum: Option<u32>,
-        /// As it was encoded.
+        /// The encoded delta.
         delta: Arc<[u8]>,
     },
-    /// A delta that goes to a page that is pending.
+    /// A delta that goes to a pending page.
     Moving {
-        /// The page that it changes.
+        /// The page that the delta applies to.
         base: PageNo,
-        /// Where it goes.
+        /// The delta page that it goes to.
         home: PageNo,
-        /// Whose sector that is.
+        /// The delta's sector.
         lba: Lba,
         /// Grows from delta to delta.
         stamp: u64,
-        /// Of the page.
+        /// Checksum of the base.
         sum: Option<u32>,
-        /// As it was encoded.
+        /// The encoded delta.
         delta: Arc<[u8]>,
     },
-    /// The delta of this page is not staged any more, and not in a delta page either.
+    /// The delta to this base is no longer staged, and not in a delta page either.
     Unstaged(PageNo),
-    /// Entries of the buffer go to a page of the log.
+    /// Entries of the buffer go to a log page.
     LogBegun {
-        /// Of the page.
+        /// Sequence number of the log page.
         sequence: u64,
-        /// The oldest page that counts.
+        /// Sequence number of the oldest valid page.
         head: u64,
-        /// Whose entries.
+        /// The pages whose entries these are.
         pages: Vec<PageNo>,
     },
-    /// It is there.
+    /// The log page with this sequence number is written.
     LogWritten(u64),
-    /// A sector that may not have been written yet, whose delta went to a delta page.
+    /// A sector that may not have been written yet, and whose delta went to a delta page.
     Intent(Lba, u64),
     /// Sectors of intents with smaller stamps are durable.
     Retired(u64),
-    /// A page gets a new content.
+    /// A page gets new content, with this stamp.
     Begun(PageNo, u64),
-    /// It has the content that was begun so, and this is its sum.
+    /// The page has the content begun with this stamp, with this checksum.
     Filled(PageNo, u64, Option<u32>),
-    /// The parity of a row will be updated.
+    /// The parity of a row is going to be updated, with this stamp.
     Cleaning(u64, u64),
-    /// It was.
+    /// The row's parity was updated.
     Cleaned(u64, u64),
-    /// The generation of the cache's superblock from now on, and whether SSD and members have been told: before that
-    /// nothing depends on it.
+    /// Number of the session from now on, and whether SSD and members have it: nothing depends on it before they do.
     Session(u64, bool),
-    /// The members are being told of all rows that were cleaned before.
+    /// The members' marks of all rows cleaned so far are being cleared.
     Telling,
-    /// They have been.
+    /// They have been cleared.
     Told,
 }
 
@@ -106,7 +105,7 @@ impl Record {
         }
     }
 
-    /// The checksum that goes with it, in front of its content.
+    /// The checksum that is stored before the record's content.
     fn sum(&self) -> Option<u32> {
         match self {
             Record::Staged { sum, .. } | Record::Moving { sum, .. } | Record::Filled(_, _, sum) => *sum,
@@ -114,7 +113,7 @@ impl Record {
         }
     }
 
-    /// Adds it to a batch.
+    /// Appends the encoded record to a batch.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (start, sum) = (out.len(), self.sum());
         out.extend_from_slice(&[0, 0, self.kind(), sum.is_some().into()]);
@@ -209,7 +208,7 @@ impl Record {
     }
 }
 
-/// Records as one batch of the half that has this `mark`.
+/// Encodes records as a batch of the half with this `mark`.
 pub fn encode_batch(mark: u64, records: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -220,7 +219,7 @@ pub fn encode_batch(mark: u64, records: &[u8], out: &mut Vec<u8>) {
     out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The batch that begins where `half` begins, and how many bytes it takes; None: there is none that is whole.
+/// Decodes the batch at the beginning of `half`; also returns its length. `None` if there is no complete batch.
 pub fn decode_batch(half: &[u8], mark: u64) -> Option<(Vec<Record>, usize)> {
     let head = half.get(..BATCH_HEAD)?;
     let end = BATCH_HEAD.checked_add(u32_at(head, 4) as usize)?;

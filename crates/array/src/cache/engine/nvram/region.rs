@@ -8,38 +8,38 @@ use vellum_base::{BlockDevice, Error, Kind, Lba, Result, SECTOR_BYTES};
 
 const MAGIC: &[u8; 8] = b"VLMCNVRM";
 const VERSION: u32 = 5;
-/// The oldest that is read: its records have no checksums of pages.
+/// The oldest version that is read: its records have no checksums of pages.
 const VERSION_MIN: u32 = 4;
-/// Least bytes of a half, its head included.
+/// Minimum size of a half, including its head.
 pub const HALF_BYTES_MIN: u64 = 256 << 10;
-/// More of a region is not used.
+/// Maximum size of a half; the rest of a larger device is not used.
 pub const HALF_BYTES_MAX: u64 = 64 << 20;
-/// Sectors in which a head is looked for at once.
+/// Sectors read at a time when searching for a head.
 const SECTORS_AT_ONCE: u64 = 256;
-/// Bytes of records that are one batch when a half begins.
+/// Size of a batch of records when a half is begun.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Which cache an NVRAM is of.
+/// The cache that an NVRAM belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Whose {
     /// The cache's array.
     pub array: Id,
-    /// Of the cache's superblock.
+    /// Tag in the cache's superblock.
     pub tag: u64,
 }
 
 /// The head of a half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Which cache's.
+    /// The cache that it belongs to.
     pub whose: Whose,
-    /// The greater counts.
+    /// The half with the greater generation is valid.
     pub generation: u64,
-    /// Pages of the log that count when the half begins.
+    /// Range of valid log pages when the half was begun.
     pub log: (u64, u64),
-    /// Bytes of batches that were there before the head.
+    /// Bytes of batches written before the head.
     pub bytes: u64,
-    /// A random number that all batches of the half have: no leftover, and nothing that a guest wrote, is one.
+    /// A random number that is in all batches of the half: neither old batches nor data of a guest can have it.
     pub mark: u64,
 }
 
@@ -57,10 +57,10 @@ impl Head {
         out
     }
 
-    /// From the first sector of a half; None if there is nothing.
+    /// Decodes the first sector of a half; `None` if it is blank.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if there is something else, [`Kind::Unsupported`] if that is of another version.
+    /// [`Kind::Corrupt`] if it is something else, [`Kind::Unsupported`] if it has another version.
     pub fn decode(sector: &[u8]) -> Result<Option<Head>> {
         if sector.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -84,20 +84,20 @@ impl Head {
     }
 }
 
-/// What a region holds.
+/// Content of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Of the half that counts.
+    /// Head of the valid half.
     pub head: Head,
-    /// All that its records come to.
+    /// The state that its records replay to.
     pub state: State,
 }
 
-/// Reads a region whole; None: it is blank. A head that is damaged does not matter while the other is there: what comes
-/// behind a new head is written when the one before is not there any more.
+/// Reads a region; `None` if it is blank. A damaged head is ignored if the other is valid: nothing is appended to a new
+/// half before the old head is erased.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] if it holds what is not an NVRAM, or a record is missing in front of others.
+/// [`Kind::Corrupt`] if the content is not of an NVRAM, or if a record is missing before others.
 pub fn read_region(device: &dyn BlockDevice) -> Result<Option<Found>> {
     let half = half_sectors(device);
     let (mut found, mut first_error) = (Vec::new(), None);
@@ -115,13 +115,14 @@ pub fn read_region(device: &dyn BlockDevice) -> Result<Option<Found>> {
     replay(&head, &stored).map(|state| Some(Found { head, state }))
 }
 
-/// The greatest generation of a region's halves, whosever they are.
+/// The greatest generation of the two halves, of any cache.
 pub(in crate::cache::engine) fn last_generation(device: &dyn BlockDevice) -> Result<u64> {
     let heads = read_heads(device)?.into_iter().filter_map(|(_, head)| head.ok().flatten());
     Ok(heads.map(|head| head.generation).max().unwrap_or(0))
 }
 
-/// The array that has a device as NVRAM; None inside: that cannot be read, or it is of another version.
+/// The array whose cache uses the device as its NVRAM; the inner `None` means that this is unreadable, or of another
+/// version.
 pub(crate) fn region_owner(device: &dyn BlockDevice) -> Option<Option<Id>> {
     let heads = read_heads(device).ok()?;
     let newest = heads.iter().filter_map(|(_, head)| *head.as_ref().ok()?).max_by_key(|head| head.generation);
@@ -135,12 +136,12 @@ pub(crate) fn region_owner(device: &dyn BlockDevice) -> Option<Option<Id>> {
     if heads.iter().any(|(first, _)| is_head(*first)) {
         return Some(None);
     }
-    // Where the second half begins its cache knows, if the device has grown; the head of the first is zeroed then.
+    // If the device has grown, only its cache knows where the second half begins; the first head is zero then.
     matches!(heads[0], (_, Ok(None))).then(|| later_head(device)).flatten().map(|head| Some(head.whose.array))
 }
 
-/// Zeroes the head of a second half that began here when halves were shorter: nobody else would, and who looks for an
-/// owner would find it. A cache that has just begun empty has written less than that.
+/// Zeroes the head of a second half that began here when halves were shorter: nothing else would overwrite it, and a
+/// search for the owner would find it. A cache that has just begun empty has written less than that far.
 pub(in crate::cache::engine) fn blank_head(device: &dyn BlockDevice, had: u32) -> Result<()> {
     let first = u64::from(had);
     match (HALF_BYTES_MIN / SECTOR_BYTES as u64..half_sectors(device)).contains(&first) {
@@ -149,7 +150,7 @@ pub(in crate::cache::engine) fn blank_head(device: &dyn BlockDevice, had: u32) -
     }
 }
 
-/// The first head at which a second half may begin.
+/// The first head at any position where a second half may begin.
 fn later_head(device: &dyn BlockDevice) -> Option<Head> {
     let (least, most) = (HALF_BYTES_MIN / SECTOR_BYTES as u64, half_sectors(device));
     let mut stored = vec![0; SECTORS_AT_ONCE as usize * SECTOR_BYTES];
@@ -160,7 +161,7 @@ fn later_head(device: &dyn BlockDevice) -> Option<Head> {
     })
 }
 
-/// What the first sectors of the halves say. One that cannot be read is like one that is damaged.
+/// Reads the first sectors of both halves. An unreadable one counts as damaged.
 fn read_heads(device: &dyn BlockDevice) -> Result<Vec<(u64, Result<Option<Head>>)>> {
     let mut heads = Vec::new();
     for first in [0, half_sectors(device)] {
@@ -174,7 +175,7 @@ fn read_heads(device: &dyn BlockDevice) -> Result<Vec<(u64, Result<Option<Head>>
     Ok(heads)
 }
 
-/// What the batches of a half come to.
+/// Replays the batches of a half.
 pub fn replay(head: &Head, stored: &[u8]) -> Result<State> {
     let mut state = State { log: head.log, ..State::default() };
     let mut at = 0;
@@ -183,27 +184,27 @@ pub fn replay(head: &Head, stored: &[u8]) -> Result<State> {
         at += bytes;
     }
     let is_cut = (at as u64) < head.bytes;
-    // A batch is durable before the next is written: one that is whole behind one that is not means damage.
+    // A batch is durable before the next is written: a valid batch after an invalid one means damage.
     if is_cut || (at + 1..stored.len()).any(|at| decode_batch(&stored[at..], head.mark).is_some()) {
         return Err(Error::corrupt("a record of the NVRAM is missing"));
     }
     Ok(state)
 }
 
-/// Sectors of a half, its head included.
+/// Sectors of a half, including its head.
 pub(in crate::cache::engine) fn half_sectors(device: &dyn BlockDevice) -> u64 {
     (device.info().sectors / 2).min(HALF_BYTES_MAX / SECTOR_BYTES as u64)
 }
 
-/// Bytes of a half behind its head.
+/// Bytes of a half, without its head.
 pub fn half_bytes(device: &dyn BlockDevice) -> usize {
     (half_sectors(device) as usize).saturating_sub(1) * SECTOR_BYTES
 }
 
-/// Refuses a device that is too small for the NVRAM of a cache.
+/// Fails for a device that is too small for the NVRAM of a cache.
 ///
 /// # Errors
-/// [`Kind::Invalid`] says how much it has, and how much it takes.
+/// [`Kind::Invalid`], with its size and the required size.
 pub fn check_size(device: &dyn BlockDevice) -> Result<()> {
     match half_sectors(device) * SECTOR_BYTES as u64 >= HALF_BYTES_MIN {
         true => Ok(()),
@@ -215,27 +216,27 @@ pub fn check_size(device: &dyn BlockDevice) -> Result<()> {
     }
 }
 
-/// Where records are appended.
+/// The half to which records are appended.
 #[derive(Clone)]
 pub(super) struct Region {
     device: Device,
     whose: Whose,
     generation: u64,
-    /// Of the half's batches.
+    /// Mark of the half's batches.
     mark: u64,
-    /// The next batch begins here, behind the head of the half.
+    /// Position of the next batch, counted from after the head.
     at: usize,
-    /// What the sector has in which it begins.
+    /// Content so far of the sector in which it begins.
     tail: Vec<u8>,
 }
 
 impl Region {
-    /// One that goes on behind `generation`.
+    /// A region that continues after `generation`.
     pub fn new(device: Device, whose: Whose, generation: u64) -> Region {
         Region { device, whose, generation, mark: 0, at: 0, tail: Vec::new() }
     }
 
-    /// Bytes of a half behind its head.
+    /// Bytes of a half, without its head.
     pub fn half_bytes(&self) -> usize {
         half_bytes(&*self.device)
     }
@@ -244,7 +245,7 @@ impl Region {
         self.at + bytes <= self.half_bytes()
     }
 
-    /// First sector of the half of this generation.
+    /// First sector of the half used by this generation.
     fn first(&self) -> u64 {
         self.generation % 2 * half_sectors(&*self.device)
     }
@@ -264,7 +265,7 @@ impl Region {
         self.device.write(Lba(sector), &stored, true)
     }
 
-    /// Nothing of it counts any more.
+    /// Erases both heads.
     pub fn blank(&self) -> Result<()> {
         for first in [0, half_sectors(&*self.device)] {
             self.device.write(Lba(first), &[0; SECTOR_BYTES], true)?;
@@ -272,8 +273,7 @@ impl Region {
         Ok(())
     }
 
-    /// Begins the other half with what counts: its head is written when that is durable.
-    /// `mark` is random.
+    /// Begins the other half with the current state; its head is written once that is durable. `mark` must be random.
     pub fn switch(&mut self, state: &State, mark: u64) -> Result<()> {
         self.generation += 1;
         self.mark = mark;
@@ -298,7 +298,7 @@ impl Region {
         let Region { whose, generation, mark, .. } = *self;
         let head = Head { whose, generation, log: state.log, bytes, mark };
         self.device.write(Lba(self.first()), &head.encode(), true)?;
-        // If this head is damaged later, the half before must not count: it does not know what comes from here on.
+        // If this head is damaged later, the previous half must not be valid: it lacks everything from here on.
         let other = half_sectors(&*self.device) - self.first();
         self.device.write(Lba(other), &[0; SECTOR_BYTES], true)
     }

@@ -1,11 +1,11 @@
-//! What an NVRAM knows of a cache: all that its records, one after the other, come to.
+//! A cache's state as kept in NVRAM: the result of all its records, in order.
 //!
-//! 1. The same code follows records while they are written and reads them after a cut.
-//! 2. A page is *pending* from when a new content is begun until that is there. What is pending after a cut holds
-//!    nothing. A delta that goes to a pending page is *moving*: it counts as staged until the page is there.
-//! 3. What an entry says of the content of a page that is pending is put right when that is there.
-//! 4. A row whose parity was updated is *whole* until the members have heard of it: their marks of it do not count.
-//!    One that becomes whole while they are being told waits for the next time.
+//! 1. The same code tracks records as they are written and replays them after a crash.
+//! 2. A page is *pending* from when new content is begun until that has arrived. A page pending at a crash holds
+//!    nothing. A delta that goes to a pending page is *moving*: it counts as staged until the page is written.
+//! 3. The checksum in an entry of a pending page is corrected when the content has arrived.
+//! 4. A row whose parity was updated is *whole* until its mark on the members is cleared; until then the mark is
+//!    ignored. A row that becomes whole while marks are being cleared waits for the next time.
 
 use super::record::Record;
 use crate::cache::engine::sums::has_sum;
@@ -15,48 +15,48 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vellum_base::Lba;
 
-/// A delta of a page.
+/// A staged delta.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Whose sector it is.
+    /// The delta's sector.
     pub lba: Lba,
     /// Grows from delta to delta.
     pub stamp: u64,
-    /// The checksum of its base, if that is known.
+    /// The checksum of its base, if known.
     pub sum: Option<u32>,
-    /// As it was encoded.
+    /// The encoded delta.
     pub delta: Arc<[u8]>,
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The generation of the cache's superblock, and whether SSD and members have been told of it.
+    /// Session number of the cache's superblock, and whether SSD and members have it.
     pub session: (u64, bool),
-    /// The oldest page of the log that counts, and the next to be written.
+    /// The oldest valid page of the log, and the next to be written.
     pub log: (u64, u64),
     /// Entries in the metadata buffer.
     pub buffer: BTreeMap<PageNo, LogEntry>,
-    /// Entries of pages of the log that may not be there yet.
+    /// Entries of log pages that may not be written yet.
     pub unwritten: BTreeMap<u64, Vec<LogEntry>>,
     /// Deltas in the staging buffer, by base.
     pub staged: BTreeMap<PageNo, Held>,
-    /// Deltas on their way to a page that is pending, by base, and that page.
+    /// Deltas on their way to a pending page, by base, with that page.
     pub moving: BTreeMap<PageNo, (PageNo, Held)>,
-    /// Sectors that may not have been written yet, or not be durable, and since when.
+    /// Sectors that may not be written, or not be durable, with the stamp of the intent.
     pub intents: BTreeMap<Lba, u64>,
-    /// Pages whose content is not there yet.
+    /// Pages whose content has not arrived, with its stamp.
     pub pending: BTreeMap<PageNo, u64>,
-    /// Rows whose parity may or may not have their deltas.
+    /// Rows whose parity may or may not include their deltas, with the stamp of the update.
     pub cleaning: BTreeMap<u64, u64>,
-    /// Rows whose parity has all of them; the members may not have heard.
+    /// Rows whose parity includes all their deltas, but which may be marked on members.
     pub whole: BTreeSet<u64>,
-    /// The same, and the members are being told.
+    /// The same, and their marks are being cleared.
     pub telling: BTreeSet<u64>,
 }
 
 impl State {
-    /// One more record.
+    /// Applies a record.
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Session(session, is_told) => self.session = (*session, *is_told),
@@ -77,7 +77,7 @@ impl State {
             Record::LogBegun { sequence, head, pages } => {
                 let entries = pages.iter().filter_map(|page| self.buffer.remove(page)).collect();
                 self.unwritten.insert(*sequence, entries);
-                // One that is told again when a half begins is older than what the half's head says.
+                // When a half begins, records of older log pages are repeated: the half's head has the newer range.
                 self.log = (self.log.0.max(*head), self.log.1.max(sequence.saturating_add(1)));
             }
             Record::LogWritten(sequence) => drop(self.unwritten.remove(sequence)),
@@ -119,21 +119,22 @@ impl State {
             (PageState::Free, _) => {
                 self.staged.remove(&entry.page);
                 self.moving.remove(&entry.page);
-                // Whatever comes of what was begun there, it is nobody's.
+                // Content begun there no longer matters.
                 self.pending.remove(&entry.page);
             }
             _ => {}
         }
     }
 
-    /// What its entries say of a page's content.
+    /// Corrects the checksum in the entries of a page.
     fn sum(&mut self, page: PageNo, sum: Option<u32>) {
         let entries = self.unwritten.values_mut().flatten().chain(self.buffer.get_mut(&page));
         let own = entries.filter(|entry| entry.page == page && has_sum(entry));
         own.for_each(|entry| entry.sum = sum);
     }
 
-    /// Records that come to this, if `log` is known. Entries first: what is staged and pending does not see them.
+    /// Records that replay to this state, given `log`. Entries come first, as they would affect staged deltas and
+    /// pending pages.
     pub fn records(&self) -> Vec<Record> {
         let mut out = vec![Record::Session(self.session.0, self.session.1)];
         for (sequence, entries) in &self.unwritten {
@@ -169,14 +170,14 @@ impl State {
         out
     }
 
-    /// The greatest stamp of all.
+    /// The greatest stamp in the state.
     pub fn last_stamp(&self) -> u64 {
         let stamps = self.intents.values().chain(self.pending.values()).chain(self.cleaning.values());
         let held = self.staged.values().chain(self.moving.values().map(|(_, held)| held));
         stamps.copied().chain(held.map(|held| held.stamp)).max().unwrap_or(0)
     }
 
-    /// About how many bytes those are.
+    /// Approximate size of those records, in bytes.
     pub fn weight(&self) -> usize {
         let moving = self.moving.values().map(|(_, held)| held);
         let deltas: usize = self.staged.values().chain(moving).map(|held| held.delta.len() + 32).sum();
@@ -184,17 +185,17 @@ impl State {
         deltas + 24 * entries + 20 * (self.pending.len() + self.cleaning.len()) + self.weight_of_told()
     }
 
-    /// That of what goes with a flush of the members, and when they are told of rows.
+    /// The part of it that is freed by a flush of the members and by clearing marks.
     pub fn weight_of_told(&self) -> usize {
         20 * (self.intents.len() + self.whole.len() + self.telling.len())
     }
 
-    /// Whether it knows rows that the members may not know to be whole.
+    /// True if there are rows that are no longer stale but may be marked on members.
     pub fn has_whole(&self) -> bool {
         !self.whole.is_empty() || !self.telling.is_empty()
     }
 
-    /// The page holds nothing any more.
+    /// Records that the page holds nothing any more.
     pub fn free(&mut self, page: PageNo) {
         self.note(LogEntry { page, state: PageState::Free, lba: Lba(0), delta: None, sum: None });
     }
