@@ -8,8 +8,8 @@
 //! 3. Where the device cannot be read, or the file was truncated, the mapping shows zeros, and is no longer sound
 //!    (`fault.rs`). Bytes must not be used or lent out before [`Mapping::is_sound`] was checked after reading them.
 //! 4. TAIL is mapped for writing only by the owner of the store, on a file system that writes in place and has
-//!    allocated all its blocks, so that lack of room shows beforehand. Bytes put there are in the file if the mapping is
-//!    sound afterwards.
+//!    allocated all its blocks, so that lack of room shows beforehand. Bytes put there are in the file if the mapping
+//!    is sound afterwards.
 #![allow(unsafe_code)]
 
 use super::fault::Guarded;
