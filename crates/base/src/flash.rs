@@ -1,4 +1,4 @@
-//! The lower seam: what raw flash promises, and nothing more.
+//! The lower interface of the stack: what raw flash guarantees.
 
 use crate::geometry::Geometry;
 use crate::parity::Parity;
@@ -27,13 +27,13 @@ pub trait Flash: Send + Sync {
     /// it are not begun.
     fn submit(&self, class: IoClass, ops: &mut [FlashOp<'_>]) -> Result<Done, BatchError>;
 
-    /// What the device knows of a block without reading it (chunk report, zone report).
+    /// State of a block as known without reading it (chunk report, zone report).
     fn report(&self, block: BlockAddr) -> BlockReport;
 
-    /// What the device did since it was made. Survives restarts.
+    /// Operation counts since the device was created. They survive restarts.
     fn counters(&self) -> FlashCounters;
 
-    /// Returns when everything submitted before is safe from a crash of the host.
+    /// Returns when all operations submitted before will survive a crash of the host.
     fn sync(&self) -> Result<(), FlashError>;
 
     /// From how many wrong bits in a codeword on a page is better programmed anew elsewhere: below, it is as flash of
@@ -148,7 +148,7 @@ impl Source<'_> {
     }
 }
 
-/// A batch that was carried out.
+/// Result of a batch that succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// When the last operation is finished on the silicon.
@@ -190,7 +190,7 @@ pub struct BlockReport {
     pub erase_count: u32,
 }
 
-/// What the device did since it was made.
+/// Operation counts since the device was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlashCounters {
     /// Page reads, copy-back included.
@@ -203,11 +203,11 @@ pub struct FlashCounters {
     pub program_failures: u64,
     /// Erases that failed.
     pub erase_failures: u64,
-    /// Bits put right by the error-correcting code.
+    /// Bits corrected by the error-correcting code.
     pub bits_corrected: u64,
-    /// Reads that the code could not put right.
+    /// Reads that the code could not correct.
     pub reads_uncorrectable: u64,
-    /// Times the power went away without a goodbye.
+    /// Power cuts without a clean shutdown.
     pub power_cuts: u64,
 }
 
@@ -234,7 +234,7 @@ pub trait Nvram: Send + Sync {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FlashError {
-    /// The page could not be programmed: the block is to be emptied and is bad from now on.
+    /// The page could not be programmed: the block is bad from now on, and its valid data must be moved elsewhere.
     ProgramFailed(PageAddr),
     /// The block could not be erased and is bad from now on.
     EraseFailed(BlockAddr),
@@ -282,7 +282,7 @@ impl From<std::io::Error> for FlashError {
 pub struct BatchError {
     /// Which operation failed; those before it are done.
     pub index: usize,
-    /// What those before it came to, and when the failed one, too, was finished with.
+    /// Result of the operations before it; its time includes the failed one.
     pub done: Done,
     /// Why.
     pub error: FlashError,
