@@ -1,61 +1,62 @@
-//! The upper seam: a disk of 4 KiB sectors.
+//! The upper interface of the stack: a block device of 4 KiB sectors.
 
 use crate::error::{Error, Kind, Result};
 use crate::units::{Lba, SECTOR_BYTES};
 use std::sync::Arc;
 
-/// A block device of [`SECTOR_BYTES`] sectors. Every call may come from many tasks at once.
+/// A block device with sectors of [`SECTOR_BYTES`]. All methods may be called by several tasks at once.
 ///
 /// After [`BlockDevice::flush`] returns, every write (and trim, and write-zeroes) that was acknowledged before
-/// the flush began survives any crash. Without a flush each sector is, after a crash, old or new: never mixed,
-/// never another's. Ranges outside the device are [`crate::Kind::Invalid`]. After a flush that failed the device is
-/// poisoned: it reads, and refuses writes. Not so after one that failed with [`crate::Kind::NoSpace`]: nothing was
-/// lost, what it was to make durable is not yet, and it may be called again when there is room.
+/// the flush began survives any crash. Without a flush, each sector has either its old or its new contents after a
+/// crash: never a mixture, never those of another sector. Ranges outside the device are [`crate::Kind::Invalid`].
+/// After a failed flush the device is poisoned: it can be read, but refuses writes. The exception is a flush that fails
+/// with [`crate::Kind::NoSpace`]: nothing is lost, the writes are just not durable yet, and the flush may be retried
+/// once there is room.
 pub trait BlockDevice: Send + Sync {
-    /// Size and abilities.
+    /// Size and capabilities.
     fn info(&self) -> DeviceInfo;
 
     /// Reads `buf.len()` bytes, a multiple of the sector size. Sectors never written read as zeros.
     fn read(&self, lba: Lba, buf: &mut [u8]) -> Result<()>;
 
-    /// Writes whole sectors. With `fua` it is durable when the call returns.
+    /// Writes whole sectors. With `fua` the write is durable when the call returns.
     fn write(&self, lba: Lba, data: &[u8], fua: bool) -> Result<()>;
 
-    /// Forgets the contents: the sectors read as zeros. [`DeviceInfo::trims`] says whether that is worth asking for.
+    /// Discards the contents: the sectors read as zeros. [`DeviceInfo::trims`] tells whether this is cheap.
     fn trim(&self, lba: Lba, sectors: u64) -> Result<()>;
 
-    /// Makes the sectors read as zeros, without programming any where [`DeviceInfo::trims`].
+    /// Makes the sectors read as zeros. No sectors are programmed for it if [`DeviceInfo::trims`] is true.
     fn write_zeroes(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()>;
 
-    /// Says that nobody will read the sectors before they are written again: they may read as anything until then,
-    /// after a crash, too. Nothing is written for it; a device that has no use for it answers [`Kind::Unsupported`].
+    /// Hints that the sectors will not be read before they are written again: until then their contents are undefined,
+    /// also after a crash. Nothing is written for it; a device that ignores such hints returns [`Kind::Unsupported`].
     fn discard(&self, lba: Lba, sectors: u64) -> Result<()> {
         self.info().check_range(lba, sectors)?;
         Err(Error::new(Kind::Unsupported, "the device has no use for what is not needed any more"))
     }
 
-    /// Makes the sectors from `to` hold what those from `from` hold, as a write of the same bytes would, without
-    /// storing them a second time; the ranges do not overlap. Returns for how many sectors that was so; the others were
-    /// copied. A device that cannot have one copy for several sectors answers [`Kind::Unsupported`].
+    /// Copies `sectors` sectors from `from` to `to` by mapping both to the same stored data; the effect is that of
+    /// writing the same bytes. The ranges must not overlap. Returns how many sectors share their data; the others were
+    /// copied. A device that cannot share data between sectors returns [`Kind::Unsupported`].
     fn remap(&self, from: Lba, to: Lba, sectors: u64) -> Result<u64> {
         self.info().check_remap(from, to, sectors)?;
         Err(Error::new(Kind::Unsupported, "the device cannot have one copy for several sectors"))
     }
 
-    /// True if [`BlockDevice::remap`] is more than [`Kind::Unsupported`].
+    /// True if [`BlockDevice::remap`] is supported.
     fn remaps(&self) -> bool {
         false
     }
 
-    /// Makes everything acknowledged so far durable.
+    /// Makes all operations acknowledged so far durable.
     fn flush(&self) -> Result<()>;
 
-    /// How the sectors from `lba` are allocated: the kind of the first, and how many alike follow
-    /// (at least 1, at most `sectors`).
+    /// How the sectors from `lba` are allocated: the kind of the first, and the length of the run of that kind,
+    /// including the first (at least 1, at most `sectors`).
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)>;
 }
 
-/// A shared device is a device.
+/// A reference-counted device is itself a device.
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     fn info(&self) -> DeviceInfo {
         (**self).info()
@@ -89,15 +90,15 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
 }
 
-/// Size and abilities of a [`BlockDevice`].
+/// Size and capabilities of a [`BlockDevice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Size in sectors.
     pub sectors: u64,
     /// True if nothing can be written.
     pub read_only: bool,
-    /// True if long ranges are trimmed, or made zeros, at a small part of what writing them costs. Where it is false
-    /// both are right, too, but write every sector: only whoever needs zeros there should ask for them.
+    /// True if trimming or zeroing a long range costs only a small part of writing it. If false, both still work, but
+    /// write every sector, so they should be used only if zeros are needed.
     pub trims: bool,
 }
 
@@ -128,7 +129,7 @@ impl DeviceInfo {
         }
     }
 
-    /// Refuses a buffer that is not whole sectors within the device; returns its length in sectors.
+    /// Checks that a buffer is a number of whole sectors within the device; returns that number.
     pub fn check_buffer(&self, lba: Lba, bytes: usize) -> Result<u64> {
         if !bytes.is_multiple_of(SECTOR_BYTES) {
             return Err(Error::invalid(format!("{bytes} bytes are not whole 4 KiB sectors")));
@@ -139,12 +140,12 @@ impl DeviceInfo {
     }
 }
 
-/// What lies behind a sector.
+/// How a sector is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// Data is stored.
     Data,
-    /// Written as zeros; takes no flash.
+    /// Written as zeros; occupies no flash.
     Zero,
     /// Never written, or trimmed. Reads as zeros.
     Hole,

@@ -1,38 +1,37 @@
-//! Time and tasks. Engine code takes them only from here, so that it runs unchanged on OS threads and in
-//! virtual time.
+//! Time and tasks. Engine code uses no others, so that it runs unchanged on OS threads and in virtual time.
 
 use crate::sync::Mutex;
 use crate::units::Nanos;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// A clock and a way to start tasks. Locks come from [`crate::sync`], which needs no handle.
+/// A clock, and a way to start tasks. Locks are in [`crate::sync`] and need no handle to the environment.
 pub trait Env: Send + Sync {
     /// Time since the environment began.
     fn now(&self) -> Nanos;
 
-    /// Returns at `time`, at once if it has passed.
+    /// Blocks the task until `time`; returns at once if it has passed.
     fn sleep_until(&self, time: Nanos);
 
-    /// Uses `cpu` of a modelled controller core. Free in production, where real code takes real time.
+    /// Charges `cpu` to a modelled controller core. Does nothing in production, where code takes real time.
     fn charge(&self, cpu: Nanos);
 
     /// Starts a task.
     fn spawn(self: Arc<Self>, name: &str, run: Box<dyn FnOnce() + Send>) -> Task;
 
-    /// The same where work goes on without it, too; `None` if the system has no thread for it.
+    /// Starts a task that the caller can do without; `None` if the system cannot create a thread.
     fn try_spawn(self: Arc<Self>, name: &str, run: Box<dyn FnOnce() + Send>) -> Option<Task> {
         Some(self.spawn(name, run))
     }
 
-    /// This task's work can wait: from now on others go first where the processor is short. For ever.
+    /// Lowers the priority of this task for good: others go first if processors are busy.
     fn give_way(&self) {}
 
-    /// A number from the environment's seed (in production: from the operating system).
+    /// A random number, derived from the environment's seed (in production: from the operating system).
     fn random(&self) -> u64;
 }
 
-/// Starts a task, or does its work at once where the system gives no thread: `None` then.
+/// Starts a task. If the system cannot create a thread, runs `run` in the caller and returns `None`.
 pub fn spawn_or_run(env: &Arc<dyn Env>, name: &str, run: Box<dyn FnOnce() + Send>) -> Option<Task> {
     let once = Arc::new(Mutex::new(Some(run)));
     let run_once = |once: &Mutex<Option<Box<dyn FnOnce() + Send>>>| {
@@ -53,21 +52,21 @@ pub struct Task {
 }
 
 impl Task {
-    /// A task that `join` waits for.
+    /// A task whose end is awaited by calling `join`.
     pub fn new(join: Box<dyn FnOnce() + Send>) -> Task {
         Task { join }
     }
-    /// Waits for the task's end. Panics if it panicked.
+    /// Waits for the task to end. Panics if it panicked.
     pub fn join(self) {
         (self.join)()
     }
 }
 
-/// A virtual world that runs coroutines on this thread. Only [`crate::sync`] calls it, and whoever builds one.
+/// A virtual world that runs coroutines on this thread. Its methods are for [`crate::sync`] and the creator of one.
 pub trait Scheduler {
     /// Parks the running task until `wake(key)`, or until `deadline`.
     fn wait(&self, key: usize, deadline: Option<Nanos>);
-    /// Makes up to `count` tasks that wait for `key` ready, the longest waiting first.
+    /// Makes up to `count` tasks that wait for `key` ready, those waiting longest first.
     fn wake(&self, key: usize, count: usize);
 }
 
@@ -81,19 +80,20 @@ pub fn scheduler() -> Option<&'static dyn Scheduler> {
     SCHEDULER.get()
 }
 
-/// Puts this thread into a virtual world, or takes it out. Returns what was there before.
+/// Puts this thread into a virtual world, or takes it out (`None`). Returns the previous value.
 pub fn enter_scheduler(world: Option<&'static dyn Scheduler>) -> Option<&'static dyn Scheduler> {
     SCHEDULER.replace(world)
 }
 
-/// How nice a thread that gives way is: beside another it gets a fourth of a processor.
+/// Nice value of a thread after [`Env::give_way`]: beside a normal thread it gets a quarter of a processor.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 5;
 
-/// Kernels wake sleepers up to 50 us late, to wake several at once: half of what a read of flash takes.
+/// Asks for exact wakeups. By default kernels may wake sleepers up to 50 us late, to wake several at once: half the
+/// time of a flash read.
 #[cfg(target_os = "linux")]
 fn wake_in_time() {
-    // Where that is refused it is late.
+    // If that is refused, sleeps just end late.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 
@@ -147,7 +147,7 @@ impl Env for RealEnv {
     }
 
     fn give_way(&self) {
-        // On Linux this is the thread's. Where it is refused, work goes on as before.
+        // On Linux this sets the nice value of the thread only. If it is refused, the task runs as before.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::setpriority_process(None, NICE);
     }

@@ -1,8 +1,8 @@
-//! Few kinds of error, each telling the caller what to do; the message says what happened.
+//! Errors: a few kinds that tell the caller what to do, and a message that says what happened.
 
 use std::fmt;
 
-/// `Result` with our [`Error`].
+/// `Result` whose error defaults to [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What a caller can do about an error.
@@ -13,18 +13,18 @@ pub enum Kind {
     Invalid,
     /// No room: logical space, spare blocks or the host's file system. Trim, or grow.
     NoSpace,
-    /// Bytes on the media do not check out. Run `check`, then `repair`.
+    /// Data on the medium fails verification. Run `check`, then `repair`.
     Corrupt,
     /// The medium or the operating system failed. Look at the cause.
     Io,
     /// A durability call failed earlier, so the store takes no more writes. Reopen it.
     Poisoned,
-    /// The device is gone, or shorter than when it was opened: nothing of it counts any more, and it is never written
-    /// again. Go on without it.
+    /// The device was removed, or is shorter than when it was opened: its contents are no longer trusted, and it is
+    /// never written again. Continue without it.
     Gone,
-    /// Somebody else has it open.
+    /// It is already open elsewhere.
     Busy,
-    /// Not built, or not for this medium.
+    /// Not implemented, or not for this medium.
     Unsupported,
     /// The (simulated) power is off. Nothing works until the device is opened again.
     PowerLost,
@@ -39,15 +39,15 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of `kind` that says `message`.
+    /// An error of `kind` with this message.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
         Error { kind, message: message.into(), source: None }
     }
-    /// A request that is wrong in itself.
+    /// [`Kind::Invalid`]: the request itself is wrong.
     pub fn invalid(message: impl Into<String>) -> Error {
         Error::new(Kind::Invalid, message)
     }
-    /// Bytes that do not check out.
+    /// [`Kind::Corrupt`]: data fails verification.
     pub fn corrupt(message: impl Into<String>) -> Error {
         Error::new(Kind::Corrupt, message)
     }
@@ -63,7 +63,7 @@ impl Error {
     pub fn kind(&self) -> Kind {
         self.kind
     }
-    /// The same error, with what was being done put in front.
+    /// The same error, its message prefixed with what was being done.
     pub fn context(mut self, what: impl fmt::Display) -> Error {
         self.message = format!("{what}: {}", self.message);
         self

@@ -1,4 +1,4 @@
-//! The lower seam: what raw flash promises, and nothing more.
+//! The lower interface of the stack: what raw flash guarantees.
 
 use crate::geometry::Geometry;
 use crate::parity::Parity;
@@ -16,9 +16,9 @@ use std::fmt;
 ///    nothing else changes. On media behind a host's page cache this holds for what [`Flash::sync`] covered.
 ///
 /// `submit` never sleeps: an operation takes effect on the device's state at once, and [`Done::at`] is when
-/// it is finished on the silicon. Whoever needs it finished (a read's data handed to a host, a flush) sleeps
-/// until then with [`crate::Env::sleep_until`]. So an engine may submit under a lock, keep every channel busy
-/// from one task, and is the same code on modelled, paced and plain media (where `at` is zero).
+/// it completes on the flash. Callers that depend on completion (to hand data to a host, or for a flush) sleep
+/// until then with [`crate::Env::sleep_until`]. So an engine may submit under a lock, can keep all channels busy
+/// from one task, and runs unchanged on modelled, paced and plain media (where `at` is zero).
 pub trait Flash: Send + Sync {
     /// The shape of the device.
     fn geometry(&self) -> &Geometry;
@@ -27,27 +27,28 @@ pub trait Flash: Send + Sync {
     /// it are not begun.
     fn submit(&self, class: IoClass, ops: &mut [FlashOp<'_>]) -> Result<Done, BatchError>;
 
-    /// What the device knows of a block without reading it (chunk report, zone report).
+    /// State of a block as known without reading it (chunk report, zone report).
     fn report(&self, block: BlockAddr) -> BlockReport;
 
-    /// What the device did since it was made. Survives restarts.
+    /// Operation counts since the device was created. They survive restarts.
     fn counters(&self) -> FlashCounters;
 
-    /// Returns when everything submitted before is safe from a crash of the host.
+    /// Returns when all operations submitted before will survive a crash of the host.
     fn sync(&self) -> Result<(), FlashError>;
 
-    /// From how many wrong bits in a codeword on a page is better programmed anew elsewhere: below, it is as flash of
-    /// its age is everywhere, and moving it would only wear the device out. One, where bits do not go wrong by nature.
+    /// Number of wrong bits in a codeword from which a page should be refreshed, that is, moved elsewhere. Fewer are
+    /// normal for flash of its age, and moving it would only wear out the device. 1 if the medium has no
+    /// natural bit errors.
     fn failing_bits(&self) -> u32 {
         1
     }
 
-    /// The small power-loss-protected memory of the device, where it has one.
+    /// The small power-loss-protected memory of the device, if it has one.
     fn nvram(&self) -> Option<&dyn Nvram> {
         None
     }
 
-    /// The parity that the device keeps with its pages, where it has a code that can be asked.
+    /// Access to the ECC parity that the device stores with its pages, if it offers that.
     fn parity(&self) -> Option<&dyn Parity> {
         None
     }
@@ -103,15 +104,15 @@ pub enum FlashOp<'a> {
         parts: &'a [Source<'a>],
         /// Out-of-band bytes, at most `Geometry::oob_bytes`; the rest is zero.
         oob: &'a [u8],
-        /// What a scrambler starts from, slot by slot: the address of the sector that the slot holds, where it holds
-        /// one. A copy keeps its source's. Where this ends, the device chooses.
+        /// Scrambler seeds by slot: the address of the sector in the slot, if it has one. A copied slot keeps the
+        /// seed of its source. The device chooses the seeds of slots beyond the end of this list.
         seeds: &'a [u64],
     },
     /// Erase a block.
     Erase {
-        /// Which.
+        /// The block.
         block: BlockAddr,
-        /// The erase starts no earlier than this: when the data that replaces the block's is safe.
+        /// The erase starts no earlier than this: when the data that replaces that of the block is durable.
         after: Nanos,
     },
 }
@@ -130,7 +131,7 @@ pub enum Source<'a> {
         /// How many bytes.
         bytes: u32,
     },
-    /// Filler: zeros that nobody will read.
+    /// Filler: zeros that are never read.
     Pad(u32),
 }
 
@@ -142,16 +143,16 @@ impl Source<'_> {
             Source::Copy { bytes, .. } | Source::Pad(bytes) => *bytes as usize,
         }
     }
-    /// True if it adds nothing.
+    /// True if its length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A batch that was carried out.
+/// Result of a batch that succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// When the last operation is finished on the silicon.
+    /// When the last operation is complete on the flash.
     pub at: Nanos,
     /// The most bits corrected in one codeword of what was read.
     pub bits_corrected: u32,
@@ -190,7 +191,7 @@ pub struct BlockReport {
     pub erase_count: u32,
 }
 
-/// What the device did since it was made.
+/// Operation counts since the device was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlashCounters {
     /// Page reads, copy-back included.
@@ -203,19 +204,19 @@ pub struct FlashCounters {
     pub program_failures: u64,
     /// Erases that failed.
     pub erase_failures: u64,
-    /// Bits put right by the error-correcting code.
+    /// Bits corrected by the error-correcting code.
     pub bits_corrected: u64,
-    /// Reads that the code could not put right.
+    /// Reads that the code could not correct.
     pub reads_uncorrectable: u64,
-    /// Times the power went away without a goodbye.
+    /// Power cuts without a clean shutdown.
     pub power_cuts: u64,
 }
 
-/// A small memory that keeps its bytes when the power goes (capacitor-backed DRAM).
+/// A small memory that keeps its contents when power is lost (capacitor-backed DRAM).
 ///
 /// A write survives once it returns. A power cut during a write leaves a prefix of it written.
-/// On media behind a host's page cache this holds for what [`Flash::sync`] covered; what was written since survives
-/// the end of the process, but for what followed a change to a page that was not synced ([`Nvram::write_apart`]).
+/// On media behind a host's page cache this holds for what [`Flash::sync`] covered. Later writes survive the end of
+/// the process, except those after a change to a page that was not synced (see [`Nvram::write_apart`]).
 pub trait Nvram: Send + Sync {
     /// Size in bytes.
     fn bytes(&self) -> usize;
@@ -223,8 +224,8 @@ pub trait Nvram: Send + Sync {
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), FlashError>;
     /// Writes at `offset`.
     fn write(&self, offset: usize, data: &[u8]) -> Result<(), FlashError>;
-    /// Writes what means the same whatever becomes of pages that no sync covers: it need not wait for one to survive
-    /// the end of the process. Writes survive in their order all the same.
+    /// Writes data whose meaning does not depend on pages that are not synced: it survives the end of the process
+    /// without waiting for a sync. The order of writes is still preserved.
     fn write_apart(&self, offset: usize, data: &[u8]) -> Result<(), FlashError> {
         self.write(offset, data)
     }
@@ -234,7 +235,7 @@ pub trait Nvram: Send + Sync {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FlashError {
-    /// The page could not be programmed: the block is to be emptied and is bad from now on.
+    /// The page could not be programmed: the block is bad from now on, and its valid data must be moved elsewhere.
     ProgramFailed(PageAddr),
     /// The block could not be erased and is bad from now on.
     EraseFailed(BlockAddr),
@@ -282,7 +283,7 @@ impl From<std::io::Error> for FlashError {
 pub struct BatchError {
     /// Which operation failed; those before it are done.
     pub index: usize,
-    /// What those before it came to, and when the failed one, too, was finished with.
+    /// Result of the operations before it; its time includes the failed one.
     pub done: Done,
     /// Why.
     pub error: FlashError,

@@ -1,4 +1,4 @@
-//! The write ledger: every byte programmed has a cause, every byte avoided has a reason.
+//! The write ledger: every programmed byte is counted under a cause, every avoided byte under a reason.
 //!
 //! Invariant: the sum over causes equals `pages_programmed × page_bytes` of the device below. It is checked
 //! in every test that writes, and by `vellum disk check`.
@@ -28,7 +28,7 @@ macro_rules! named_enum {
 named_enum! {
     /// Why bytes were programmed to flash. Values are part of the on-media format: add at the end only.
     Cause {
-        /// A host's sectors.
+        /// Sectors written by the host.
         HostData = "host_data",
         /// Moved to empty an erase block.
         Gc = "gc",
@@ -44,7 +44,7 @@ named_enum! {
         Padding = "padding",
         /// Programs that failed or were torn, and were repeated elsewhere.
         Failed = "failed",
-        /// Programmed before a power cut; the cause was not yet written down.
+        /// Programmed before a power cut that came before the cause was recorded.
         BeforePowerCut = "before_power_cut",
         /// Write-ahead log of a key-value store.
         Log = "log",
@@ -70,7 +70,7 @@ named_enum! {
         CacheWrite = "cache_write",
         /// A delta kept in a cache.
         Delta = "delta",
-        /// A cache's own tables and logs.
+        /// Tables and logs of a cache.
         CacheMetadata = "cache_metadata",
         /// Padding that keeps an island aligned.
         Bubble = "bubble",
@@ -96,11 +96,11 @@ named_enum! {
         Remap = "remap",
         /// Trimmed while still valid: no GC will ever copy it.
         Trim = "trim",
-        /// A parity update put off.
+        /// A parity update that was deferred.
         DeferredParity = "deferred_parity",
-        /// Found to be stored twice after it was programmed: what was freed, which no GC will ever copy.
+        /// Duplicates found after they were programmed: the bytes freed, which no GC will ever copy.
         DuplicateOffline = "duplicate_offline",
-        /// A log holds it already: a table points there (the values, not what points to them).
+        /// Values that a table points to in a log instead of storing them (without the pointers).
         InLog = "in_log",
     }
 }
@@ -115,7 +115,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger that goes on from `snapshot`.
+    /// A ledger whose counters start from `snapshot`.
     pub fn resume(snapshot: &LedgerSnapshot) -> Ledger {
         let ledger = Ledger::default();
         ledger.host_read_bytes.store(snapshot.host_read_bytes, Relaxed);
@@ -140,7 +140,7 @@ impl Ledger {
     pub fn programmed(&self, cause: Cause, bytes: u64) {
         self.programmed[cause as usize].fetch_add(bytes, Relaxed);
     }
-    /// `bytes` first booked under `from` turned out to be `to` (a program that failed).
+    /// Moves `bytes` from cause `from` to cause `to` (such as for a failed program).
     pub fn rebook(&self, from: Cause, to: Cause, bytes: u64) {
         self.programmed[from as usize].fetch_sub(bytes, Relaxed);
         self.programmed[to as usize].fetch_add(bytes, Relaxed);
@@ -149,7 +149,7 @@ impl Ledger {
     pub fn avoided(&self, reason: Avoided, bytes: u64) {
         self.avoided[reason as usize].fetch_add(bytes, Relaxed);
     }
-    /// The values now.
+    /// The current values.
     pub fn snapshot(&self) -> LedgerSnapshot {
         LedgerSnapshot {
             host_read_bytes: self.host_read_bytes.load(Relaxed),
@@ -160,7 +160,7 @@ impl Ledger {
     }
 }
 
-/// Values of a [`Ledger`] at one time.
+/// Values of a [`Ledger`] at one point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LedgerSnapshot {
     /// Bytes the host read.

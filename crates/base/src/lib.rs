@@ -1,8 +1,8 @@
-//! The words of the stack: unit types, [`Geometry`], the traits [`Flash`] and [`BlockDevice`],
+//! Vocabulary of the stack: unit types, [`Geometry`], the traits [`Flash`] and [`BlockDevice`],
 //! [`Env`] (clock, tasks), [`sync`] (locks), [`IoClass`], [`Ledger`] and the error kinds.
 //!
-//! Everything in Vellum speaks through these types; nothing here knows a file, a socket or an engine.
-//! Start with [`flash`] and [`block`], the two seams of the hourglass.
+//! All crates of Vellum communicate through these types; nothing here depends on files, sockets or an engine.
+//! Start with [`flash`] and [`block`], the lower and the upper interface of the stack.
 
 pub mod block;
 pub mod env;

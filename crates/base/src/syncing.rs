@@ -1,12 +1,12 @@
-//! Syncs of a file, a directory or a device, believed as far as the system can be.
+//! Syncs of a file, a directory or a device, with errors made permanent.
 //!
-//! What the system could not make safe it tells of once, and forgets: the next sync says that all is well. Of two at a
-//! time only one is told.
+//! The operating system reports data that it failed to write back only once: the next sync succeeds although the data
+//! is not durable. If two syncs run at a time, only one of them gets the error.
 
 use crate::error::{Error, Kind, Result};
 use crate::sync::Mutex;
 
-/// See the module.
+/// Serialises syncs and remembers a failure; see the module.
 ///
 /// ```
 /// # use vellum_base::{Error, Kind, Syncing};
@@ -22,8 +22,8 @@ pub struct Syncing {
 }
 
 impl Syncing {
-    /// Runs a sync, one at a time, and none any more once one failed. A lack of room is no better than another error:
-    /// what is safe is unclear.
+    /// Runs a sync, one at a time. After one has failed, all later ones fail without being run. [`Kind::NoSpace`]
+    /// becomes [`Kind::Io`]: as with any other error, it is unknown what is durable.
     pub fn run(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut has_failed = self.has_failed.lock();
         if *has_failed {

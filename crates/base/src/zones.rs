@@ -1,29 +1,28 @@
-//! [`Zones`]: devices, partitions and files whose big pieces are written front to back and given up whole.
+//! [`Zones`]: devices, partitions and files divided into zones, each written sequentially and reset as a whole.
 
 use crate::{Error, Kind, Result};
 
 /// A device made of zones.
 ///
-/// 1. A zone is written from its start, in whole units, each write where the last one ended: at its write pointer.
+/// 1. A zone is written sequentially, in whole units: each write is at its write pointer, where the last one ended.
 /// 2. Only [`Zones::reset`] empties a zone.
-/// 3. What was written or reset is safe from a power cut when [`Zones::sync`] returned afterwards. Of what came later
+/// 3. Writes and resets survive a power cut once a later [`Zones::sync`] has returned. Of operations after that sync,
 ///    any part may survive, torn.
-/// 4. Implementations check the rules, and answer [`crate::Kind::Invalid`] to who breaks them.
+/// 4. Implementations check these rules, and return [`crate::Kind::Invalid`] if one is broken.
 pub trait Zones: Send + Sync {
-    /// Its measures.
+    /// Its dimensions.
     fn shape(&self) -> ZonesShape;
-    /// What is known of a zone.
+    /// The state of a zone.
     fn report(&self, zone: u32) -> ZoneReport;
     /// Writes whole units at the write pointer.
     fn write(&self, zone: u32, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// Writes, at the write pointer, whole units that are also in zone `from`, without storing them a second time.
-    /// Returns for how many bytes that was so; the others were copied. A device that cannot have one copy in two
-    /// places answers [`crate::Kind::Unsupported`].
+    /// Appends whole units of zone `from` at the write pointer by sharing the stored data. Returns how many bytes are
+    /// shared; the others were copied. A device that cannot share data returns [`crate::Kind::Unsupported`].
     fn remap(&self, zone: u32, offset: u64, from: (u32, u64), bytes: u64) -> Result<u64> {
         let _ = (zone, offset, from, bytes);
         Err(Error::new(Kind::Unsupported, "the device cannot have one copy in two places"))
     }
-    /// True if [`Zones::remap`] is more than [`crate::Kind::Unsupported`].
+    /// True if [`Zones::remap`] is supported.
     fn remaps(&self) -> bool {
         false
     }
@@ -33,11 +32,11 @@ pub trait Zones: Send + Sync {
     fn finish(&self, zone: u32) -> Result<()>;
     /// Empties a zone.
     fn reset(&self, zone: u32) -> Result<()>;
-    /// Makes everything before it safe.
+    /// Makes all operations before it durable.
     fn sync(&self) -> Result<()>;
 }
 
-/// Measures of a zoned device.
+/// Dimensions of a zoned device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZonesShape {
     /// Number of zones.
@@ -46,7 +45,7 @@ pub struct ZonesShape {
     pub zone_bytes: u64,
     /// Bytes that reads and writes are multiples of.
     pub unit_bytes: u32,
-    /// Most zones that may be written in part at a time, if there is a limit.
+    /// Most zones that may be partly written at a time, if there is a limit.
     pub open_max: Option<u32>,
 }
 

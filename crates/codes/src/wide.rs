@@ -1,18 +1,18 @@
-//! Loops over the whole of a pattern sector, compiled a second time for processors with wide vectors.
+//! Loops over a whole pattern sector, compiled a second time for processors with wide vectors.
 //!
-//! A simulation fills or compares a sector for every write, and with the vectors that every x86-64 processor has this
-//! is a good part of its time.
+//! A simulation fills or compares a sector for every write. With the baseline x86-64 vectors (SSE2) this takes a
+//! considerable part of its time.
 //!
-//! `unsafe` because the wide form may only be called where the processor knows it, which we ask first.
+//! `unsafe` because the wide forms may be called only if the processor supports them, which is checked first.
 #![allow(unsafe_code)]
 
 use crate::lines::LINE_BYTES;
 use crate::pattern::{POSITIONS, STEPS, WORDS_PER_LINE, word};
 
-/// Words compared before it is asked whether any differed.
+/// Words compared between two checks for a difference.
 const STRETCH_WORDS: usize = 126;
 
-/// True if line 0 of the sector is the one that `head` fills and every other the one that `full` fills.
+/// True if line 0 of the sector is as filled from `head`, and all other lines as filled from `full`.
 pub(crate) fn has_all_lines(sector: &[u8], head: u64, full: u64) -> bool {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") {
@@ -25,7 +25,7 @@ pub(crate) fn has_all_lines(sector: &[u8], head: u64, full: u64) -> bool {
     compare(sector, head, full)
 }
 
-/// Fills line 0 from `head` and every other from `full`.
+/// Fills line 0 from `head`, and all other lines from `full`.
 pub(crate) fn fill_all_lines(out: &mut [u8], head: u64, full: u64) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
@@ -35,8 +35,8 @@ pub(crate) fn fill_all_lines(out: &mut [u8], head: u64, full: u64) {
     fill(out, head, full);
 }
 
-/// A line is a vector, and the constants of the next one are a sum away: reading them from the table would take a
-/// tenth of the first-level cache.
+/// Each line is one vector, and its position constants are those of the previous line plus `STEPS`: reading them from
+/// the table would occupy a tenth of the L1 cache.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn has_all_lines_avx512(sector: &[u8], head: u64, full: u64) -> bool {

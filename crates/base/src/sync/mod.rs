@@ -1,10 +1,10 @@
-//! Locks that work in both worlds: OS threads in production, coroutines on one thread in virtual time.
+//! Locks for both environments: OS threads in production, coroutines on one thread in virtual time.
 //!
-//! The fast path is an ordinary lock's. Only a contended lock, a release with waiters, or a condition wait
+//! The fast path is that of an ordinary lock. Only a contended lock, a release with waiters, or a condition wait
 //! asks [`crate::env::scheduler`] whether this thread runs a virtual world, and then yields to it instead of
 //! blocking the thread.
 //!
-//! With the feature `shuttle`, for tests, a third: `shuttle` decides at every lock, wait and atomic which task goes on.
+//! The feature `shuttle` adds a third, for tests: `shuttle` decides at each lock, wait and atomic which task runs next.
 
 #[cfg(feature = "shuttle")]
 #[path = "stirred.rs"]
@@ -18,15 +18,15 @@ use crate::units::Nanos;
 use lock_api::RawMutex as _;
 use std::time::Duration;
 
-/// Atomics; engine code takes them from here, so that tests can decide who sees what when.
+/// Atomics; engine code uses these, so that tests can control the interleaving of accesses.
 pub use primitives::atomics as atomic;
 
-/// Mutual exclusion; see the module.
+/// A mutex; see the module.
 pub type Mutex<T> = lock_api::Mutex<RawLock, T>;
 /// Guard of a [`Mutex`].
 pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 
-/// Many readers or one writer. Virtual tasks hold it only between yields, so that it never blocks them.
+/// A reader-writer lock. Virtual tasks must not yield while they hold it, so that it never blocks them.
 pub type RwLock<T> = lock_api::RwLock<primitives::RawRwLock, T>;
 
 /// The raw lock behind [`Mutex`].
@@ -51,12 +51,12 @@ impl RawLock {
 }
 
 mod raw {
-    //! `unsafe` because `lock_api` trusts the implementation to exclude; we pass that trust on to the lock
-    //! inside, and add only what happens while waiting.
+    //! `unsafe` because `lock_api` relies on the implementation for mutual exclusion; we delegate it to the inner
+    //! lock, and add only what happens while waiting.
     #![allow(unsafe_code)]
     use super::{RawLock, primitives, scheduler};
 
-    // SAFETY: every method takes or releases the inner `RawMutex`, which excludes.
+    // SAFETY: every method takes or releases the inner `RawMutex`, which guarantees mutual exclusion.
     unsafe impl lock_api::RawMutex for RawLock {
         const INIT: RawLock = RawLock(<primitives::RawMutex as lock_api::RawMutex>::INIT);
         type GuardMarker = lock_api::GuardSend;
@@ -82,7 +82,7 @@ mod raw {
     }
 }
 
-/// A condition to wait for, with [`Mutex`].
+/// A condition variable for [`Mutex`].
 #[derive(Default)]
 pub struct Condvar {
     /// Waiters note the count, then sleep until it has moved.
@@ -90,7 +90,7 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// A condition with nobody waiting.
+    /// A condition variable without waiters.
     pub fn new() -> Condvar {
         Condvar::default()
     }
@@ -99,7 +99,7 @@ impl Condvar {
         self as *const Condvar as usize
     }
 
-    /// Gives up the lock, waits to be notified, takes the lock again. May wake for no reason: loop.
+    /// Releases the lock, waits to be notified, and takes the lock again. May wake spuriously: call it in a loop.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         match scheduler() {
             Some(world) => MutexGuard::unlocked(guard, || world.wait(self.key(), None)),
@@ -110,7 +110,7 @@ impl Condvar {
         }
     }
 
-    /// The same, but not beyond `deadline`, of this clock.
+    /// The same, but returns by `deadline` on the clock of `env`.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, env: &dyn Env, deadline: Nanos) {
         match scheduler() {
             Some(world) => MutexGuard::unlocked(guard, || world.wait(self.key(), Some(deadline))),
@@ -122,7 +122,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes one of those who wait, if there are any: for waiters of whom any will do.
+    /// Wakes one waiter, if there are any. Use it only if any of the waiters will do.
     pub fn notify_one(&self) {
         match scheduler() {
             Some(world) => world.wake(self.key(), 1),
@@ -130,7 +130,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes everyone who waits.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         match scheduler() {
             Some(world) => world.wake(self.key(), usize::MAX),
