@@ -344,9 +344,9 @@ impl Handle for Open {
     fn take_room(&self, offset: u64, bytes: u64) -> bool {
         let mut state = self.state.lock();
         let is_taken = !state.is_full() && !state.call().unwrap_or(true);
-        if is_taken {
-            state.files[self.file].roomy_until = (offset + bytes) as usize;
-        }
+        let file = &mut state.files[self.file];
+        // What was taken before, behind the bytes that are there, is given back with what could not be had.
+        file.roomy_until = if is_taken { (offset + bytes) as usize } else { file.bytes.len() };
         is_taken
     }
     /// It is safe when the file is synced; until then it may not have happened.

@@ -52,6 +52,7 @@ mod rot;
 mod shut_in;
 mod strict;
 mod swapped;
+mod tail;
 mod threads;
 mod toll;
 mod units;

@@ -4,46 +4,63 @@
 //! most appends take no system call.
 //!
 //! States of such a log: written by calls → held → finished. A sync returns it to the first state. If that memory is
-//! not available, or another log uses it, the log is written by calls until it is finished.
+//! not available, the log is written by calls until it is finished.
 //!
 //! Invariants
 //! 1. Holding begins when as many bytes were appended since the last sync as can be held. A writer that syncs waits for
 //!    the device anyway, and its syncs would only add writes of TAIL.
 //! 2. Blocks of the log's file are allocated before bytes for them are held. Unused ones are freed when the log is
 //!    finished or, after a crash, when the store is opened.
-//! 3. After a failed sync, held bytes are not written any more.
+//! 3. After a failed sync of the log, held bytes are not written any more.
 
 use super::files::{Files, Handle};
 use super::mapping::Mapping;
-use super::tail::{HELD_BYTES_MAX, TAIL, TAIL_BYTES, Tail};
+use super::tail::{HELD_BYTES_MAX, Left, Tail};
+use super::tail_file::TailFile;
 use crate::media::{AreaReader, AreaWriter};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::sync::atomic::{AtomicBool, Ordering::*};
+use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Cause, Error, Kind, Ledger, Result, Syncing};
 
 /// An area that is not written any more.
 pub(super) struct KeptArea {
     file: Arc<dyn Handle>,
+    /// The end of it, if the file lacks that.
+    left: Option<Left>,
 }
 
 impl KeptArea {
-    pub(super) fn of(file: Arc<dyn Handle>) -> KeptArea {
-        KeptArea { file }
+    /// Of a file, which `left` may follow.
+    pub(super) fn of(file: Arc<dyn Handle>, left: Option<Left>) -> Result<KeptArea> {
+        let length = file.len()?;
+        Ok(KeptArea { file, left: left.filter(|left| left.end_behind(length).is_some()) })
     }
 }
 
 impl AreaReader for KeptArea {
     fn bytes(&self) -> Result<u64> {
-        self.file.len()
+        let bytes = self.file.len()?;
+        let end = self.left.as_ref().and_then(|left| left.end_behind(bytes));
+        Ok(bytes.max(end.unwrap_or(0)))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.file.read(offset, out)
+        let Some(left) = &self.left else { return self.file.read(offset, out) };
+        // What is behind the end of both is the file's error.
+        let is_within = offset + out.len() as u64 <= self.bytes()?;
+        let in_file = self.file.len()?.saturating_sub(offset).min(out.len() as u64) as usize;
+        let length = if is_within { in_file } else { out.len() };
+        if length > 0 {
+            self.file.read(offset, &mut out[..length])?;
+        }
+        left.copy_to(offset, out);
+        Ok(())
     }
 
     fn map(&self) -> Option<Arc<Mapping>> {
-        self.file.host().and_then(Mapping::of).map(Arc::new)
+        let file = self.file.host().filter(|_| self.left.is_none())?;
+        Mapping::of(file).map(Arc::new)
     }
 }
 
@@ -54,8 +71,7 @@ pub(super) struct FileArea {
     ledger: Arc<Ledger>,
     cause: Cause,
     number: u64,
-    /// Of the directory: some area uses TAIL.
-    tail_taken: Arc<AtomicBool>,
+    tail_file: Arc<TailFile>,
     /// Its directory entry is durable.
     named: AtomicBool,
     /// A sync has failed.
@@ -79,16 +95,15 @@ struct End {
 }
 
 impl FileArea {
-    /// Area `number`, empty, in `file`. `tail_taken` is shared by all areas of the directory.
+    /// Area `number`, empty, in `file`.
     pub(super) fn new(
         number: u64,
         file: Arc<dyn Handle>,
-        files: Arc<dyn Files>,
+        (files, tail_file): (Arc<dyn Files>, Arc<TailFile>),
         (ledger, cause): (Arc<Ledger>, Cause),
-        tail_taken: Arc<AtomicBool>,
     ) -> FileArea {
         let (named, is_in_doubt, syncing, end) = Default::default();
-        FileArea { file, files, ledger, cause, number, tail_taken, named, is_in_doubt, syncing, end }
+        FileArea { file, files, ledger, cause, number, tail_file, named, is_in_doubt, syncing, end }
     }
 
     /// Holds `bytes`, the next of the area. False if they must be written by a call: then nothing is held before them.
@@ -98,17 +113,17 @@ impl FileArea {
             return Ok(false);
         }
         if end.tail.is_none() {
-            end.tail = self.take_tail();
+            end.tail = self.tail_file.take(self.number);
         }
-        if !end.tail.as_ref().is_some_and(|tail| tail.has_room_for(bytes.len())) {
+        let (at, until) = (end.at, end.at + bytes.len() as u64);
+        let fits = end.tail.as_ref().is_some_and(|tail| tail.has_room_for(bytes.len()));
+        if !fits || until > end.roomy_until {
             self.write_held(end)?;
         }
         if bytes.len() > HELD_BYTES_MAX {
             return Ok(false);
         }
-        let at = end.at;
-        let is_held =
-            self.takes_room(end, bytes.len() as u64) && end.tail.as_mut().is_some_and(|t| t.hold(at, bytes));
+        let is_held = self.has_room(end, until) && end.tail.as_mut().is_some_and(|tail| tail.hold(at, bytes));
         if !is_held {
             self.write_held(end)?;
             self.end_tail(end);
@@ -116,44 +131,36 @@ impl FileArea {
         Ok(is_held)
     }
 
-    /// Takes TAIL, unless another area uses it or it cannot be mapped.
-    fn take_tail(&self) -> Option<Tail> {
-        if self.tail_taken.swap(true, Acquire) {
-            return None;
+    /// True if blocks are allocated up to `until`. If they are not, some are allocated, if there is a TAIL for their
+    /// bytes; nothing may be held then, as a failure frees all blocks behind the file's bytes.
+    fn has_room(&self, end: &mut End, until: u64) -> bool {
+        if until > end.roomy_until && end.tail.is_some() {
+            let bytes = end.ahead_bytes.unwrap_or(0).max(until - end.at);
+            let is_taken = self.file.take_room(end.at, bytes);
+            end.roomy_until = if is_taken { end.at + bytes } else { 0 };
         }
-        let tail = self.files.memory(TAIL, TAIL_BYTES).and_then(|memory| Tail::new(memory, self.number));
-        if tail.is_none() {
-            self.tail_taken.store(false, Release);
-        }
-        tail
+        until <= end.roomy_until
     }
 
     /// Releases TAIL. Further appends are calls.
     fn end_tail(&self, end: &mut End) {
         end.ahead_bytes = None;
-        if end.tail.take().is_some() {
-            self.tail_taken.store(false, Release);
+        if let Some(tail) = end.tail.take() {
+            self.tail_file.release(self.number, tail);
         }
-    }
-
-    /// True if blocks are allocated for `bytes` more; allocates some if needed.
-    fn takes_room(&self, end: &mut End, bytes: u64) -> bool {
-        let ahead_bytes = end.ahead_bytes.unwrap_or(0).max(bytes);
-        if end.at + bytes > end.roomy_until && self.file.take_room(end.at, ahead_bytes) {
-            end.roomy_until = end.at + ahead_bytes;
-        }
-        end.at + bytes <= end.roomy_until
     }
 
     /// Writes the held bytes to the file. After an error they are still held.
     fn write_held(&self, end: &mut End) -> Result<()> {
-        let Some(tail) = &mut end.tail else { return Ok(()) };
+        let Some(tail) = end.tail.as_mut().filter(|tail| !tail.held().1.is_empty()) else { return Ok(()) };
+        if !self.tail_file.is_used_by(self.number) {
+            return Err(Error::new(Kind::Poisoned, "the store was opened again meanwhile"));
+        }
         let (begin, held) = tail.held();
-        if !held.is_empty() {
-            self.file.write(begin, held)?;
-            if !tail.empty() {
-                self.end_tail(end);
-            }
+        self.file.write(begin, held)?;
+        tail.empty();
+        if tail.has_failed() {
+            self.end_tail(end);
         }
         Ok(())
     }
@@ -225,15 +232,18 @@ fn not_for_room(error: Error) -> Error {
 mod tests {
     use super::super::Directory;
     use super::super::host::HostFiles;
+    use super::super::tail::TAIL;
     use super::*;
     use crate::journal::Area;
     use crate::media::{DirectoryOptions, Media};
 
     /// Log 1 in `dir`, mapped, with so many bytes in it.
     fn written(dir: &std::path::Path, bytes: &[u8]) -> FileArea {
-        let files = Arc::new(HostFiles::open(dir).unwrap());
+        let files: Arc<dyn Files> = Arc::new(HostFiles::open(dir).unwrap());
+        let tail_file = Arc::new(TailFile::new(files.clone()));
+        tail_file.settle(|_| false).unwrap();
         let (file, count) = (files.create("000001.log").unwrap(), (Arc::default(), Cause::Log));
-        let area = FileArea::new(1, file, files, count, Arc::default());
+        let area = FileArea::new(1, file, (files, tail_file), count);
         area.map(64 << 10);
         let mut at = 0;
         for piece in bytes.chunks(1000) {

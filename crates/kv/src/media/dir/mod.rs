@@ -18,12 +18,12 @@ mod host;
 mod mapping;
 mod table;
 mod tail;
+mod tail_file;
 
 pub use files::{Files, Handle, Memory};
 pub use mapping::Mapping;
 pub(crate) use tail::fuzzed;
 
-use super::patient::twice;
 use super::{
     AreaReader, AreaWriter, Intent, Media, MediaShape, Sharing, TableReader, TableWriter, UNIT_BYTES,
 };
@@ -35,10 +35,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::{FileTable, FileTableWriter};
-use tail::{Left, TAIL, TAIL_BYTES};
+use tail::TAIL;
+use tail_file::TailFile;
 use vellum_base::sync::Mutex;
-use vellum_base::sync::atomic::{AtomicBool, Ordering::*};
-use vellum_base::{Cause, Error, Kind, Ledger, LedgerSnapshot, Result};
+use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::{Cause, Error, Ledger, LedgerSnapshot, Result};
 
 const CURRENT: &str = "CURRENT";
 /// A note that names the device, where tables are on a device of their own.
@@ -74,8 +75,7 @@ pub struct Directory {
     ledger: Arc<Ledger>,
     options: DirectoryOptions,
     never_clones: Arc<AtomicBool>,
-    /// An area of this process uses TAIL.
-    tail_taken: Arc<AtomicBool>,
+    tail_file: Arc<TailFile>,
     seen: Mutex<Seen>,
 }
 
@@ -119,8 +119,9 @@ impl Directory {
 
     /// A directory on any implementation of [`Files`].
     pub fn on(files: Arc<dyn Files>, options: DirectoryOptions) -> Arc<Directory> {
-        let (ledger, never_clones, tail_taken, seen) = Default::default();
-        Arc::new(Directory { files, ledger, options, never_clones, tail_taken, seen })
+        let (ledger, never_clones, seen) = Default::default();
+        let tail_file = Arc::new(TailFile::new(files.clone()));
+        Arc::new(Directory { files, ledger, options, never_clones, tail_file, seen })
     }
 
     /// True if a store may have a file of this name in its directory.
@@ -157,39 +158,9 @@ impl Directory {
         Ok(())
     }
 
-    /// What TAIL holds of a log; `None` if that is nothing. An unreadable TAIL holds nothing.
-    fn left(&self) -> Result<Option<Left>> {
-        let read = || {
-            let file = self.files.open(TAIL)?;
-            let mut bytes = vec![0; file.len()?.min(TAIL_BYTES as u64) as usize];
-            file.read(0, &mut bytes).map(|()| bytes)
-        };
-        match twice(read) {
-            Err(e) if e.kind() == Kind::PowerLost => Err(e),
-            read => Ok(read.ok().and_then(|bytes| Left::decode(&bytes))),
-        }
-    }
-
-    /// Writes what an earlier process left in TAIL to its log, unless an area of this process uses TAIL.
-    fn complete_log(&self) -> Result<()> {
-        if self.tail_taken.swap(true, Acquire) {
-            return Ok(());
-        }
-        let completed = self.left().and_then(|left| left.map_or(Ok(()), |left| self.complete(&left)));
-        self.tail_taken.store(false, Release);
-        completed
-    }
-
-    fn complete(&self, left: &Left) -> Result<()> {
-        let name = area_name(Area::log(left.log));
-        if self.files.names()?.contains(&name) {
-            let (begin, held) = (left.begin, &left.held);
-            if begin <= self.files.open(&name)?.len()? {
-                self.files.write(&name, begin, held)?;
-            }
-        }
-        self.files.remove(TAIL)?;
-        self.files.sync_names()
+    /// Completes an area of an earlier writer, which is to be synced or truncated.
+    fn settle_log(&self, area: Area) -> Result<()> {
+        self.tail_file.settle(|log| Area::log(log) == area)
     }
 
     /// A number that tells this directory from a copy of it, if the file system has one ([`Files::number`]).
@@ -205,6 +176,11 @@ impl Directory {
     fn numbers(&self, ending: &str) -> Result<Vec<u64>> {
         Ok(self.files.names()?.iter().filter_map(|name| number_of(name, ending)).collect())
     }
+}
+
+/// The highest number of a log among these names.
+fn newest_log(names: &[String]) -> Option<u64> {
+    names.iter().filter_map(|name| number_of(name, ending_of(AreaKind::Log))).max()
 }
 
 /// The number in a file name, if the name is one that we would write.
@@ -307,7 +283,8 @@ impl Media for Directory {
     }
 
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
-        self.complete_log()?;
+        // The writer of a log finishes it before it creates another.
+        self.tail_file.settle(|_| area.kind == AreaKind::Log)?;
         let cause = match area.kind {
             AreaKind::Log => Cause::Log,
             AreaKind::Manifest => Cause::StoreMetadata,
@@ -315,7 +292,7 @@ impl Media for Directory {
         let file = self.files.create(&area_name(area))?;
         self.seen.lock().made.insert(area_name(area));
         let (files, count) = (self.files.clone(), (self.ledger.clone(), cause));
-        Ok(Arc::new(FileArea::new(area.number, file, files, count, self.tail_taken.clone())))
+        Ok(Arc::new(FileArea::new(area.number, file, (files, self.tail_file.clone()), count)))
     }
 
     fn read_area(&self, area: Area) -> Result<Vec<u8>> {
@@ -330,20 +307,22 @@ impl Media for Directory {
         }
         let mut bytes = vec![0; len as usize];
         file.read(0, &mut bytes)?;
-        if let Some(left) = self.left()?.filter(|left| Area::log(left.log) == area) {
+        if area.kind == AreaKind::Log
+            && let Some(left) = self.tail_file.left_of(area.number)?
+        {
             left.complete(&mut bytes);
         }
         Ok(bytes)
     }
 
     fn sync_area(&self, area: Area) -> Result<()> {
-        self.complete_log()?;
+        self.settle_log(area)?;
         self.files.open(&area_name(area))?.sync()?;
         self.files.sync_names()
     }
 
     fn trim_area(&self, area: Area, bytes: u64) -> Result<()> {
-        self.complete_log()?;
+        self.settle_log(area)?;
         self.files.cut(&area_name(area), bytes)
     }
 
@@ -361,7 +340,11 @@ impl Media for Directory {
     }
 
     fn open_area(&self, area: Area) -> Result<Arc<dyn AreaReader>> {
-        Ok(Arc::new(KeptArea::of(self.files.open(&area_name(area))?)))
+        let left = match area.kind {
+            AreaKind::Log => self.tail_file.left_of(area.number)?,
+            AreaKind::Manifest => None,
+        };
+        Ok(Arc::new(KeptArea::of(self.files.open(&area_name(area))?, left)?))
     }
 
     fn area_path(&self, area: Area) -> Option<PathBuf> {
@@ -369,6 +352,7 @@ impl Media for Directory {
     }
 
     fn adopt_area(&self, area: Area, from: &Path) -> Result<bool> {
+        self.tail_file.settle(|_| false)?; // or what is left here would be written to somebody else's log
         self.files.link(from, &area_name(area))
     }
 

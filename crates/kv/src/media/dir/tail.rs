@@ -12,6 +12,7 @@
 
 use super::files::Memory;
 use crate::bytes::{u32_at, u64_at};
+use vellum_base::{Error, Kind, Result};
 use vellum_codes::Crc32c;
 
 /// Name of the file.
@@ -35,14 +36,16 @@ pub(super) struct Tail {
     held: Vec<u8>,
     /// Covers the head and the held bytes.
     crc: Crc32c,
+    failed: bool,
 }
 
 impl Tail {
     /// Holds nothing yet, of log number `log`. `None` if the mapping failed.
     pub(super) fn new(memory: Box<dyn Memory>, log: u64) -> Option<Tail> {
         let held = Vec::with_capacity(HELD_BYTES_MAX);
-        let mut tail = Tail { memory, log, begin: 0, held, crc: Crc32c::default() };
-        tail.empty().then_some(tail)
+        let mut tail = Tail { memory, log, begin: 0, held, crc: Crc32c::default(), failed: false };
+        tail.empty();
+        (!tail.failed).then_some(tail)
     }
 
     /// The offset in the log of what is held, and the held bytes.
@@ -55,38 +58,43 @@ impl Tail {
         self.held.len() + bytes <= HELD_BYTES_MAX
     }
 
-    /// Holds `bytes`, the next of the log, at `offset`; there must be room for them. False if the mapping failed: then
-    /// they are not held, earlier ones still are, and this must not be called again.
-    pub(super) fn hold(&mut self, offset: u64, bytes: &[u8]) -> bool {
-        if self.held.is_empty() && !self.begin_at(offset) {
-            return false;
-        }
-        debug_assert_eq!(self.begin + self.held.len() as u64, offset);
-        if !self.memory.put(HEAD_BYTES + self.held.len(), bytes) {
-            return false;
-        }
-        self.held.extend_from_slice(bytes);
-        self.crc.update(bytes);
-        let is_there = self.memory.set(STATE_AT, state(self.held.len() as u32, self.crc.value()));
-        if !is_there {
-            self.held.truncate(self.held.len() - bytes.len());
-        }
-        is_there
+    /// True if the mapping failed. What TAIL holds then is not known.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
     }
 
-    /// Forgets what is held: the log's file has it. False if the mapping failed.
-    pub(super) fn empty(&mut self) -> bool {
+    /// Holds `bytes`, the next of the log, at `offset`; there must be room for them. False if the mapping failed: then
+    /// they are not held, and earlier ones still are.
+    pub(super) fn hold(&mut self, offset: u64, bytes: &[u8]) -> bool {
+        if self.held.is_empty() {
+            self.begin_at(offset);
+        }
+        debug_assert_eq!(self.begin + self.held.len() as u64, offset);
+        let mut crc = self.crc;
+        crc.update(bytes);
+        let held = self.held.len();
+        let state = state((held + bytes.len()) as u32, crc.value());
+        self.failed |= !self.memory.put(HEAD_BYTES + held, bytes) || !self.memory.set(STATE_AT, state);
+        if !self.failed {
+            self.held.extend_from_slice(bytes);
+            self.crc = crc;
+        }
+        !self.failed
+    }
+
+    /// Forgets what is held: the log's file has it.
+    pub(super) fn empty(&mut self) {
         self.held.clear();
-        self.memory.set(STATE_AT, 0)
+        self.failed |= !self.memory.set(STATE_AT, 0);
     }
 
     /// Begins to hold at `offset`. Nothing is held, so the head may change.
-    fn begin_at(&mut self, offset: u64) -> bool {
+    fn begin_at(&mut self, offset: u64) {
         self.begin = offset;
         let head = head(self.log, offset);
         self.crc = Crc32c::default();
         self.crc.update(&head);
-        self.memory.put(0, &head)
+        self.failed |= !self.memory.put(0, &head);
     }
 }
 
@@ -101,26 +109,45 @@ pub(super) struct Left {
 
 impl Left {
     /// Decodes the contents of TAIL; `None` if it holds nothing or is not valid.
-    pub(super) fn decode(file: &[u8]) -> Option<Left> {
-        let head = file.get(..STATE_AT)?;
-        let held = file.get(HEAD_BYTES..)?.get(..u32_at(file, STATE_AT) as usize)?;
+    ///
+    /// Errors: [`Kind::Unsupported`] if a later version wrote it.
+    pub(super) fn decode(file: &[u8]) -> Result<Option<Left>> {
+        let Some((head, rest)) = file.split_at_checked(HEAD_BYTES) else { return Ok(None) };
+        let (version, length) = (u32_at(head, 4), u32_at(head, STATE_AT) as usize);
+        let Some(held) = rest.get(..length).filter(|held| head.starts_with(MAGIC) && !held.is_empty()) else {
+            return Ok(None);
+        };
+        if version != VERSION {
+            let what =
+                format!("{TAIL} is of version {version}: open the store with the program that wrote it");
+            return Err(Error::new(Kind::Unsupported, what));
+        }
         let mut crc = Crc32c::default();
-        [head, held].iter().for_each(|part| crc.update(part));
-        let is_whole = &head[..4] == MAGIC && u32_at(head, 4) == VERSION && !held.is_empty();
-        (is_whole && crc.value() == u32_at(file, STATE_AT + 4)).then(|| Left {
-            log: u64_at(head, 8),
-            begin: u64_at(head, 16),
-            held: held.to_vec(),
-        })
+        [&head[..STATE_AT], held].iter().for_each(|part| crc.update(part));
+        let left = Left { log: u64_at(head, 8), begin: u64_at(head, 16), held: held.to_vec() };
+        Ok((crc.value() == u32_at(head, STATE_AT + 4)).then_some(left))
     }
 
     /// Completes the bytes that were read from the log's file. If bytes before `begin` are missing, they were lost in a
     /// power cut, and nothing can follow them.
     pub(super) fn complete(&self, log: &mut Vec<u8>) {
-        let Ok(begin) = usize::try_from(self.begin) else { return };
-        if begin <= log.len() {
-            log.resize(log.len().max(begin + self.held.len()), 0);
-            log[begin..begin + self.held.len()].copy_from_slice(&self.held);
+        let Some(end) = self.end_behind(log.len() as u64) else { return };
+        log.resize(log.len().max(end as usize), 0);
+        self.copy_to(0, log);
+    }
+
+    /// Where the held bytes end in a log whose file has `bytes`; `None` if they cannot follow these.
+    pub(super) fn end_behind(&self, bytes: u64) -> Option<u64> {
+        (self.begin <= bytes).then_some(self.begin + self.held.len() as u64)
+    }
+
+    /// Copies those of the held bytes that lie within `out`, which is the log's from `offset` on.
+    pub(super) fn copy_to(&self, offset: u64, out: &mut [u8]) {
+        let (from, to) =
+            (self.begin.max(offset), (self.begin + self.held.len() as u64).min(offset + out.len() as u64));
+        if from < to {
+            let held = &self.held[(from - self.begin) as usize..(to - self.begin) as usize];
+            out[(from - offset) as usize..(to - offset) as usize].copy_from_slice(held);
         }
     }
 }
@@ -142,7 +169,7 @@ fn state(bytes: u32, crc: u32) -> u64 {
 pub(crate) fn fuzzed(bytes: &[u8]) {
     let mut file = bytes.to_vec();
     for _ in 0..2 {
-        if let Some(left) = Left::decode(&file) {
+        if let Ok(Some(left)) = Left::decode(&file) {
             for length in [0, left.begin.min(1 << 16) as usize, 1 << 16] {
                 let mut log = vec![7; length];
                 left.complete(&mut log);
@@ -187,7 +214,7 @@ mod tests {
     fn what_is_held_completes_the_log_and_nothing_else_does() {
         let memory = Plain::default();
         let mut tail = Tail::new(Box::new(memory.clone()), 12).unwrap();
-        let left = || Left::decode(&memory.0.lock());
+        let left = || Left::decode(&memory.0.lock()).unwrap();
         assert_eq!(left(), None);
         assert!(tail.hold(100, b"one") && tail.hold(103, b"two"));
         let found = left().unwrap();
@@ -198,14 +225,14 @@ mod tests {
             assert_eq!(log.len(), wanted);
             assert!(there < 100 || log[100..].starts_with(b"onetwo"));
         }
-        assert!(tail.empty());
+        tail.empty();
         assert_eq!(left(), None);
         assert!(tail.hold(106, b"three"));
         let file = memory.0.lock().clone();
         for at in (0..32).chain(HEAD_BYTES..HEAD_BYTES + 5) {
             let mut bad = file.clone();
             bad[at] ^= 4;
-            assert_eq!(Left::decode(&bad), None, "byte {at}");
+            assert!(!matches!(Left::decode(&bad), Ok(Some(_))), "byte {at}");
         }
         (0..TAIL_BYTES).step_by(7).for_each(|length| fuzzed(&file[..length]));
     }

@@ -1,0 +1,133 @@
+//! Which log uses TAIL, and what an earlier user left in it.
+//!
+//! States: unsettled (a writer that is gone may have left the end of its log) → free → used by a log → free, if that
+//! log has all that was held, else unsettled.
+//!
+//! Invariants
+//! 1. TAIL is used only when nothing is left in it.
+//! 2. What is left belongs to the newest log: TAIL is emptied before another log is created.
+//! 3. It is written to that log, and TAIL is removed durably, before a log is created or truncated: nothing that was
+//!    truncated comes back.
+//! 4. A log that lost TAIL to a later opening writes nothing of what it held.
+
+use super::files::Files;
+use super::newest_log;
+use super::tail::{Left, TAIL, TAIL_BYTES, Tail};
+use crate::journal::Area;
+use crate::media::patient::twice;
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
+use vellum_base::{Error, Result};
+
+/// See the module.
+pub(super) struct TailFile {
+    files: Arc<dyn Files>,
+    state: Mutex<State>,
+}
+
+enum State {
+    Unsettled,
+    Free,
+    /// By the log of this number.
+    Used(u64),
+}
+
+impl TailFile {
+    /// Of a directory. What an earlier process left is not looked at yet.
+    pub(super) fn new(files: Arc<dyn Files>) -> TailFile {
+        TailFile { files, state: Mutex::new(State::Unsettled) }
+    }
+
+    /// Takes TAIL for a log. `None` if it is not free, or cannot be mapped.
+    pub(super) fn take(&self, log: u64) -> Option<Tail> {
+        let mut state = self.state.lock();
+        let tail = match *state {
+            State::Free => Tail::new(self.files.memory(TAIL, TAIL_BYTES)?, log)?,
+            _ => return None,
+        };
+        *state = State::Used(log);
+        Some(tail)
+    }
+
+    /// True unless the log lost TAIL to a later opening.
+    pub(super) fn is_used_by(&self, log: u64) -> bool {
+        matches!(*self.state.lock(), State::Used(user) if user == log)
+    }
+
+    /// The log gives TAIL back. What it still holds is left to the next opening.
+    pub(super) fn release(&self, log: u64, tail: Tail) {
+        let mut state = self.state.lock();
+        if !matches!(*state, State::Used(user) if user == log) {
+            return;
+        }
+        let is_empty = match tail.has_failed() {
+            // What the file holds then is not known.
+            true => self.remove().is_ok(),
+            false => tail.held().1.is_empty(),
+        };
+        *state = if is_empty { State::Free } else { State::Unsettled };
+    }
+
+    /// Makes sure that nothing is left in TAIL, unless a log uses it. `is_gone` says whether the writer of that log
+    /// must be gone: then the log loses TAIL.
+    pub(super) fn settle(&self, is_gone: impl FnOnce(u64) -> bool) -> Result<()> {
+        let mut state = self.state.lock();
+        match *state {
+            State::Free => return Ok(()),
+            State::Used(log) if !is_gone(log) => return Ok(()),
+            _ => *state = State::Unsettled,
+        }
+        self.complete_log()?;
+        *state = State::Free;
+        Ok(())
+    }
+
+    /// What is left of a log; `None` if that is nothing.
+    ///
+    /// Errors: TAIL exists and cannot be read.
+    pub(super) fn left_of(&self, log: u64) -> Result<Option<Left>> {
+        let names = self.files.names()?;
+        match names.iter().any(|name| name == TAIL) && newest_log(&names) == Some(log) {
+            true => Ok(self.read()?.filter(|left| left.log == log)),
+            false => Ok(None),
+        }
+    }
+
+    fn read(&self) -> Result<Option<Left>> {
+        let bytes = twice(|| {
+            let file = self.files.open(TAIL)?;
+            let mut bytes = vec![0; file.len()?.min(TAIL_BYTES as u64) as usize];
+            file.read(0, &mut bytes).map(|()| bytes)
+        });
+        Left::decode(&bytes.map_err(unreadable)?)
+    }
+
+    /// Writes what is left to its log, and removes TAIL.
+    fn complete_log(&self) -> Result<()> {
+        let names = self.files.names()?;
+        if !names.iter().any(|name| name == TAIL) {
+            return Ok(());
+        }
+        if let Some(log) = newest_log(&names)
+            && let Some(left) = self.left_of(log)?
+        {
+            let name = super::area_name(Area::log(log));
+            if left.begin <= self.files.open(&name)?.len()? {
+                self.files.write(&name, left.begin, &left.held)?;
+            }
+        }
+        self.remove()
+    }
+
+    /// Removes it for good.
+    fn remove(&self) -> Result<()> {
+        self.files.remove(TAIL)?;
+        self.files.sync_names()
+    }
+}
+
+fn unreadable(error: Error) -> Error {
+    let next =
+        "a copy of the directory without it opens, and lacks at most 32 KiB of log that were not synced";
+    Error::new(error.kind(), format!("read {TAIL}: {error}; {next}"))
+}

@@ -1,0 +1,296 @@
+//! The end of a log that is held in memory: whatever becomes of the process, the room, TAIL and who opens it next.
+
+use crate::doubtful::{Doubtful, Fault};
+use crate::files::open;
+use crate::harness::{batch_of, directory, of_seed, small};
+use crate::history::{History, Style};
+use crate::lives::end_at_every_call;
+use crate::mounted::Mounted;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vellum_base::{Env, Kind, RealEnv};
+use vellum_kv::{Batch, Directory, DirectoryOptions, Durability, Map, Media, Options, Store};
+use vellum_sim::Sim;
+
+const STYLE: Style = Style { keys: 400, value_bytes: 900 };
+
+/// A store whose process dies at the `nth` call, and lives on three times until it dies again, or the power goes. What
+/// was written and not synced is promised but for the power. True if it died at that call.
+fn life(seed: u64, nth: u64) -> bool {
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    let (files, mut history) = (Doubtful::default(), History::default());
+    let mut rng = SmallRng::seed_from_u64(seed ^ nth << 32);
+    sim.run(|| {
+        let mut died = false;
+        for round in 0..4 {
+            let context = format!("seed {seed}, call {nth}, round {round}");
+            if round == 0 {
+                files.0.lock().left = Some(nth);
+            }
+            let (store, interrupted) = opened(&files, &env, seed, &mut rng, &context);
+            history.settle(&store, &context);
+            if round > 0 {
+                files.0.lock().left = Some(rng.random_range(1..1500));
+            }
+            let is_cut = rng.random_ratio(1, 3);
+            let ended = write(&store, &mut history, &mut rng, is_cut, &context);
+            died |= round == 0 && (ended || interrupted);
+            files.0.lock().off = true;
+            drop(store);
+            let state = &mut *files.0.lock();
+            if is_cut {
+                state.crash_by_chance(&mut rng);
+            }
+            (state.off, state.left) = (false, None);
+        }
+        died
+    })
+}
+
+/// Opens it, as often as that is interrupted; true if it was.
+fn opened(
+    files: &Doubtful,
+    env: &Arc<dyn Env>,
+    seed: u64,
+    rng: &mut SmallRng,
+    context: &str,
+) -> (Store, bool) {
+    let mut interrupted = false;
+    loop {
+        match Store::open(files.directory(), env.clone(), of_seed(seed)) {
+            Ok(store) if !files.0.lock().off => {
+                return (store, interrupted);
+            }
+            Err(error) if error.kind() != Kind::PowerLost => panic!("{context}: {error}"),
+            _ => {}
+        }
+        let state = &mut *files.0.lock();
+        interrupted = true;
+        state.off = false;
+        state.left = rng.random::<bool>().then(|| rng.random_range(1..20));
+    }
+}
+
+/// True if the process died.
+fn write(store: &Store, history: &mut History, rng: &mut SmallRng, is_cut: bool, context: &str) -> bool {
+    for _ in 0..500 {
+        let ops = history.next(rng, 1, &STYLE);
+        let durability = match rng.random_range(0..40) {
+            0 => Durability::Sync,
+            1 => Durability::None,
+            _ => Durability::Buffered,
+        };
+        let flushed = |()| if rng.random_ratio(1, 300) { store.flush() } else { Ok(()) };
+        match store.write(&batch_of(&ops), durability).and_then(flushed) {
+            Ok(()) if durability == Durability::Sync || durability == Durability::Buffered && !is_cut => {
+                history.promise();
+            }
+            Ok(()) => {}
+            Err(error) if error.kind() == Kind::PowerLost => return true,
+            Err(error) => panic!("{context}: {error}"),
+        }
+    }
+    false
+}
+
+#[test]
+fn deaths_at_every_call_lose_nothing_that_was_written() {
+    end_at_every_call(0..1, 100, life);
+}
+
+#[test]
+fn deaths_at_random_calls_lose_nothing_that_was_written() {
+    vellum_sim::check(9000..9200, |seed| {
+        life(seed, 1 + seed * 7919 % 2000);
+    });
+}
+
+fn put(store: &Store, range: std::ops::Range<u32>) {
+    range.for_each(|n| store.put(&n.to_be_bytes(), &[7; 100]).unwrap());
+}
+
+fn count(store: &Store) -> usize {
+    (0..1000u32).filter(|n| store.get(&n.to_be_bytes()).unwrap().is_some()).count()
+}
+
+/// A store of 200 records whose process is gone, the last of them in TAIL.
+fn left_in_tail(env: &Arc<dyn Env>) -> Doubtful {
+    let files = Doubtful::default();
+    let store = open(&files, env).unwrap();
+    put(&store, 0..100);
+    store.sync().unwrap();
+    put(&store, 100..200);
+    files.0.lock().off = true;
+    drop(store);
+    files.0.lock().off = false;
+    files
+}
+
+/// Nothing that was written is left out without a word, not by a repair either.
+#[test]
+fn an_unreadable_tail_is_an_error_until_it_is_removed() {
+    let sim = Sim::new(7);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let files = left_in_tail(&env);
+        files.0.lock().unreadable = Some("TAIL".into());
+        let error = open(&files, &env).map(drop).unwrap_err();
+        assert!(error.kind() == Kind::Io && error.to_string().contains("TAIL"), "{error}");
+        let media: Arc<dyn Media> = files.directory();
+        assert_eq!(crate::harness::repair(&media, &env, &small()).unwrap_err().kind(), Kind::Io);
+        drop(media);
+        files.0.lock().unreadable = None;
+        assert_eq!(count(&open(&files, &env).unwrap()), 200);
+
+        let files = left_in_tail(&env);
+        vellum_kv::Files::remove(&files, "TAIL").unwrap();
+        let there = count(&open(&files, &env).unwrap());
+        assert!((100..200).contains(&there), "{there}");
+    });
+}
+
+#[test]
+fn a_repair_of_a_log_with_a_bad_sector_takes_tail() {
+    let sim = Sim::new(7);
+    let env: Arc<dyn Env> = sim.env();
+    sim.run(|| {
+        let files = left_in_tail(&env);
+        let log = files.0.lock().names_ending_in(".log").pop();
+        files.0.lock().unreadable = log;
+        let media: Arc<dyn Media> = files.directory();
+        crate::harness::repair(&media, &env, &small()).unwrap();
+        drop(media);
+        files.0.lock().unreadable = None;
+        let store = open(&files, &env).unwrap();
+        assert_eq!(store.get(&199u32.to_be_bytes()).unwrap(), Some(vec![7; 100]), "{} there", count(&store));
+    });
+}
+
+/// What is held has its room, whoever takes the rest.
+#[test]
+fn no_room_while_bytes_are_held_refuses_puts_and_nothing_else() {
+    for dies in [false, true] {
+        let sim = Sim::new(7);
+        let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
+        sim.run(|| {
+            let store = open(&files, &env).unwrap();
+            put(&store, 0..100);
+            (files.0.lock().left, files.0.lock().fault) = (Some(0), Fault::Full);
+            let refused = (100..1000u32).find(|n| store.put(&n.to_be_bytes(), &[7; 100]).is_err());
+            let there = refused.expect("a put is refused") as usize;
+            if dies {
+                files.0.lock().off = true;
+                drop(store);
+                files.0.lock().off = false;
+                // As its process left it, the medium full.
+                let mut options = small();
+                options.read_only = true;
+                assert_eq!(count(&Store::open(files.directory(), env.clone(), options).unwrap()), there);
+            } else {
+                store.sync().unwrap();
+                (files.0.lock().left, files.0.lock().fault) = (None, Fault::Cut);
+                put(&store, 999..1000);
+                drop(store);
+            }
+            (files.0.lock().left, files.0.lock().fault) = (None, Fault::Cut);
+            assert_eq!(count(&open(&files, &env).unwrap()), there + usize::from(!dies));
+        });
+    }
+}
+
+/// The same on real file systems, beside a file that takes all that is free.
+#[test]
+fn somebody_else_takes_all_room_while_bytes_are_held() {
+    for mount in Mounted::all() {
+        for round in 0..4 {
+            let root = mount.root.join("store");
+            let media = Directory::open(&root, DirectoryOptions { table_bytes: 512 << 10 }).unwrap();
+            let options = Options { memtable_bytes: 8 << 20, ..small() };
+            let store = Store::open(media, RealEnv::new(), options).unwrap();
+            put(&store, 0..400);
+            let (full, stop, other) =
+                (AtomicBool::new(false), AtomicBool::new(false), mount.root.join("other"));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut file = std::fs::File::create(&other).unwrap();
+                    while !stop.load(Relaxed) {
+                        while std::io::Write::write(&mut file, &[7; 4096]).is_ok() {}
+                        full.store(true, Relaxed);
+                    }
+                });
+                while !full.load(Relaxed) {
+                    std::thread::yield_now();
+                }
+                let refused =
+                    (400..).map(|n: u32| store.put(&n.to_be_bytes(), &[7; 100])).find_map(Result::err);
+                assert_eq!(refused.map(|error| error.kind()), Some(Kind::NoSpace), "round {round}");
+                let synced = store.sync();
+                stop.store(true, Relaxed);
+                synced.unwrap();
+            });
+            std::fs::remove_file(&other).unwrap();
+            store.put(b"again", b"1").unwrap();
+            drop(store);
+            std::fs::remove_dir_all(root).unwrap();
+        }
+    }
+}
+
+/// A snapshot keeps the failed store alive, which would write to its log when it goes.
+#[test]
+fn a_store_that_failed_and_is_opened_again_in_its_process_writes_nothing_more() {
+    let sim = Sim::new(7);
+    let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
+    sim.run(|| {
+        let media = files.directory();
+        let store = Store::open(media.clone(), env.clone(), small()).unwrap();
+        put(&store, 0..200);
+        let snapshot = store.snapshot();
+        files.0.lock().syncs_before_failure = Some(0);
+        assert!(store.create_keyspace("x").is_err());
+        files.0.lock().syncs_before_failure = None;
+        drop(store);
+        let store = Store::open(media, env.clone(), small()).unwrap();
+        assert_eq!(count(&store), 200);
+        let mut batch = Batch::new();
+        batch.put(b"synced", b"1").unwrap();
+        store.write(&batch, Durability::Sync).unwrap();
+        drop(snapshot);
+        files.0.lock().off = true;
+        drop(store);
+        files.0.lock().crash(|_| false, |_, _| 0);
+        let store = open(&files, &env).unwrap();
+        assert_eq!((count(&store), store.get(b"synced").unwrap()), (200, Some(b"1".to_vec())));
+    });
+}
+
+/// Links of logs are the source's files.
+#[test]
+fn a_checkpoint_beside_a_tail_leaves_the_source_alone() {
+    let (dir, into) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = crate::harness::open(directory(dir.path())).unwrap();
+    for round in 0..3u8 {
+        (0..55u32).for_each(|n| store.put(&n.to_be_bytes(), &[n as u8 + round; 800]).unwrap());
+        store.flush().unwrap();
+    }
+    let log = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.unwrap().file_name().to_str()?.strip_suffix(".log")?.parse::<u64>().ok()
+    };
+    let kept = std::fs::read_dir(dir.path()).unwrap().filter_map(log).min().unwrap();
+    let mut tail = [&b"VKTA"[..], &1u32.to_le_bytes(), &kept.to_le_bytes(), &0u64.to_le_bytes()].concat();
+    let held = [0xEE; 20_000];
+    let crc = vellum_codes::crc32c(&[&tail[..], &held].concat());
+    tail.extend([&20_000u32.to_le_bytes()[..], &crc.to_le_bytes(), &[0; 32], &held].concat());
+    std::fs::write(into.path().join("TAIL"), &tail).unwrap();
+    let media: Arc<dyn Media> = directory(into.path());
+    store.checkpoint(&media).unwrap();
+    drop(media);
+    assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+    let copy = crate::harness::open(directory(into.path())).unwrap();
+    for store in [&store, &copy] {
+        assert_eq!(store.get(&7u32.to_be_bytes()).unwrap(), Some(vec![9; 800]));
+    }
+}
