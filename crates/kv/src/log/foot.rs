@@ -2,7 +2,7 @@
 //! docs/formats/kv-segment.md.
 
 use super::hint::UNIT_BYTES;
-use crate::bytes::u32_at;
+use crate::bytes::{u32_at, u64_at};
 use crate::journal::SegmentMeta;
 use vellum_base::{Error, Kind, Result};
 
@@ -153,10 +153,6 @@ impl Origin {
     pub(crate) fn is_spare(&self, is_there: impl FnMut(&u64) -> bool) -> bool {
         !self.sources.is_empty() && self.sources.len() < NUMBERS_MAX && self.sources.iter().all(is_there)
     }
-}
-
-fn u64_at(unit: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(unit[at..at + 8].try_into().expect("eight bytes"))
 }
 
 /// The checksum of a foot: of less if it is of the first version.

@@ -1,7 +1,7 @@
 //! The first unit of a zone: the store's label in zone 0, a table's head in any other; and the unit behind a table. See
 //! docs/formats/kv-zones.md.
 
-use crate::bytes::u32_at;
+use crate::bytes::{u32_at, u64_at};
 use vellum_base::ZonesShape;
 
 /// Bytes of a label, head or end, with what pads it.
@@ -92,7 +92,7 @@ fn opened(magic: &[u8; 4], unit: &[u8]) -> Option<(u32, [u8; 16], [u64; 2])> {
     let checked = unit.get(8..CHECKED_BYTES)?;
     let is_whole = &unit[..4] == magic && u32_at(unit, 4) == vellum_codes::crc32c(checked);
     let id = unit[16..32].try_into().ok()?;
-    let large = [32, 40].map(|at| u64::from_le_bytes(std::array::from_fn(|i| unit[at + i])));
+    let large = [32, 40].map(|at| u64_at(unit, at));
     (is_whole && u32_at(unit, 8) == VERSION).then(|| (u32_at(unit, 12), id, large))
 }
 
