@@ -122,8 +122,8 @@ fn collect_loop(core: &Core) {
         match result {
             // The segment says so itself from now on, and whoever reads it is told.
             Err(error) if error.kind() == Kind::Corrupt => {}
-            Err(error) => core.state.rests_or_poisoned(error, "collect"),
-            Ok(()) => {}
+            Err(error) => core.found_no_room_or_poisoned(error),
+            Ok(()) => core.state.lock().found_no_room = None,
         }
         core.state.wake_all();
     }

@@ -11,9 +11,10 @@
 //! 3. Of two records of a key, the later one is in a segment of higher order, or further on in the same segment.
 
 use super::collect::Collected;
-use super::hint::hash_of;
+use super::hint::{UNIT_BYTES, hash_of};
 use super::index::{Index, Pointer};
 use super::options::{Limits, Options};
+use super::room::Prospects;
 use super::segment::{Layout, Reading, Segment};
 use super::writer::{Frozen, Writer};
 use crate::freewrite::in_force;
@@ -93,6 +94,8 @@ pub(crate) struct State {
     pub is_short: bool,
     /// Somebody collects.
     pub is_collecting: bool,
+    /// What there was when collecting found no room last.
+    pub found_no_room: Option<Prospects>,
 }
 
 /// Looks into segments.
@@ -331,6 +334,11 @@ impl Core {
     /// What is done now with records that need not change.
     pub(crate) fn reuse(&self) -> Reuse {
         in_force(self.options.reuse, &*self.media)
+    }
+
+    /// Records keep their place in these when they are collected.
+    pub(crate) fn unit_bytes(&self) -> u64 {
+        self.options.unit_bytes.unwrap_or(UNIT_BYTES as u64)
     }
 
     /// What the store did since it was made.

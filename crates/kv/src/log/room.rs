@@ -2,7 +2,8 @@
 //!
 //! The last free table is kept for collection, which frees more.
 
-use super::core::Core;
+use super::core::{Core, State};
+use super::hint::UNIT_BYTES;
 use crate::journal::{SEGMENT_MANIFEST_BYTES, STORE_MANIFEST_BYTES};
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Result};
@@ -11,7 +12,40 @@ fn full() -> Error {
     Error::new(Kind::NoSpace, "the medium is full; delete keys, drop iterators, then compact")
 }
 
+/// What it depends on whether collecting finds room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prospects {
+    /// Bytes, or tables, that are free.
+    room: u64,
+    /// Bytes that it would copy if it took everything.
+    kept: u64,
+}
+
 impl Core {
+    fn prospects(&self) -> Prospects {
+        let room = self.media.room_bytes().unwrap_or_else(|| self.media.tables_free());
+        Prospects { room, kept: self.kept_bytes() }
+    }
+
+    /// Handles an error of collecting: it rests for lack of room, or the store fails.
+    pub(crate) fn found_no_room_or_poisoned(&self, error: Error) {
+        self.state.lock().found_no_room = Some(self.prospects());
+        self.state.rests_or_poisoned(error, "collect");
+    }
+
+    /// Lets background work that rests try again; collecting only if there is more room since, or less to be copied: it
+    /// programs tables before it finds that they are too few.
+    fn try_again(&self, state: &mut State) {
+        let is_better = state.found_no_room.is_none_or(|then| {
+            let now = self.prospects();
+            now.room > then.room || now.kept + UNIT_BYTES as u64 <= then.kept
+        });
+        if is_better {
+            state.found_no_room = None;
+            self.state.try_again(state);
+        }
+    }
+
     /// Tables that there is room for, on the medium and in the index, besides those that are promised.
     pub(crate) fn free_tables(&self) -> u64 {
         let on_medium = match self.media.room_bytes() {
@@ -45,7 +79,7 @@ impl Core {
     /// set aside. An error as long as there is anything to collect that nobody collects unasked.
     pub(crate) fn let_collect_first(&self) -> Result<()> {
         let mut state = self.state.lock();
-        self.state.try_again(&mut state);
+        self.try_again(&mut state);
         while self.media.room_bytes().is_none() && self.media.tables_free() < 2 {
             let is_picked = || !state.health.is_resting() && self.pick(true).is_some();
             // It stays in its logs.
@@ -82,7 +116,7 @@ impl Core {
             }
             let mut state = self.state.lock();
             if !tried {
-                self.state.try_again(&mut state);
+                self.try_again(&mut state);
                 tried = true;
             }
             if state.health.has_failed() {

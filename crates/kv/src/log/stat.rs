@@ -1,7 +1,6 @@
 //! Statistics of a log store.
 
 use super::core::Core;
-use super::hint::UNIT_BYTES;
 use crate::lifetime::Lifetime;
 use crate::media::{Placement, Sharing};
 use crate::options::Reuse;
@@ -91,7 +90,7 @@ impl Core {
             copied_bytes: collected.made,
             reuse_mode: self.reuse(),
             sharing: if self.media.sharing_refused() { Sharing::None } else { self.sharing },
-            unit_bytes: self.options.unit_bytes.unwrap_or(UNIT_BYTES as u64),
+            unit_bytes: self.unit_bytes(),
             placement: self.media.placement(),
             lifetime: self.lifetime(),
             since_opened: Lifetime::default().with(&self.counts, self.sharing, &*self.media),

@@ -81,6 +81,10 @@ pub trait Media: Send + Sync {
 
     /// How many tables can be created now; [`u64::MAX`] if that cannot be told in advance.
     fn tables_free(&self) -> u64;
+    /// How many tables have room where these are, once they are erased. Fewer than these if others share with them.
+    fn tables_in_place_of(&self, tables: &[u64]) -> u64 {
+        tables.len() as u64
+    }
     /// How many tables can be written concurrently.
     fn tables_written_max(&self) -> usize {
         usize::MAX

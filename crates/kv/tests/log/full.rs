@@ -149,8 +149,8 @@ fn full_now_and_then(seed: u64) -> u32 {
 #[test]
 fn a_disk_that_is_full_now_and_then_loses_nothing_and_brings_nothing_back() {
     let refused: u32 = (0..36).map(full_now_and_then).sum();
-    // Where leaves are shared, a collection that finds no room once is done without that, and finds some.
-    assert!(refused > 3, "refused only {refused} times");
+    // A collection that finds no room once is done without sharing, or elsewhere, and mostly finds some.
+    assert!(refused > 0, "never refused");
 }
 
 #[test]

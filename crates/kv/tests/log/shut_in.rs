@@ -4,8 +4,11 @@
 use super::harness::open_with;
 use crate::doubtful::Doubtful;
 use crate::harness::{flash, geometry};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use vellum_base::{Geometry, Kind, RealEnv};
+use vellum_base::{Flash, Geometry, Kind, RealEnv};
 use vellum_kv::log::{Options, Store};
 use vellum_kv::{Directory, DirectoryOptions, FlashMedia, Map, Reuse};
 use vellum_media::nand::{Nand, NandParams};
@@ -133,6 +136,77 @@ fn a_slot_of_the_nvram_is_room_too() {
     fill(&store, &mut next, 500);
     assert!(next > 5000, "{next}");
     (0..next).for_each(|n| delete(&store, n, "a small NVRAM"));
+}
+
+fn relinking_on(geometry: Geometry, segment_bytes: u64) -> (Arc<Nand>, impl Fn() -> Store) {
+    let nand = Nand::ram(geometry, NandParams { seed: 1, nvram_bytes: 1 << 20, ..NandParams::default() });
+    let flash = Arc::new(nand.unwrap());
+    FlashMedia::format(&*flash).unwrap();
+    let (of_store, reuse) = (flash.clone(), Reuse::Relink);
+    let open = move || {
+        let media = FlashMedia::open(of_store.clone(), RealEnv::new()).unwrap();
+        open_with(media, Options { segment_bytes, reuse, ..Options::default() }).unwrap()
+    };
+    (flash, open)
+}
+
+/// Puts and deletes keys at random, and reopens now and then; then deletes all that is there.
+fn live_and_delete_all(open: &dyn Fn() -> Store, keys: u32, life: u32, seed: u64) {
+    let (mut store, mut there) = (open(), BTreeSet::new());
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut value = vec![0; 2500];
+    for step in 1..=24_000 {
+        if step % life == 0 {
+            store.close().map_err(|error| assert_eq!(error.kind(), Kind::NoSpace)).ok();
+            store = open();
+        }
+        let (n, deletes) = (rng.random_range(0..keys), if step / 3000 % 4 == 3 { 70 } else { 10 });
+        if rng.random_range(0..100) < deletes {
+            let _ = store.delete(&key(n)).map(|()| there.remove(&n));
+        } else {
+            let value = &mut value[..rng.random_range(0..2500)];
+            rng.fill(value);
+            let _ = store.put(&key(n), value).map(|()| there.insert(n));
+        }
+    }
+    there.iter().for_each(|n| delete(&store, *n, "at the end"));
+    store.compact().unwrap();
+    assert_eq!(store.stat().segments, 1);
+}
+
+/// Collecting keeps room for a list in what it makes, and a segment that was filled without would not fit.
+#[test]
+fn what_lives_filled_fits_what_collecting_makes() {
+    let geometry = Geometry { channels: 1, dies_per_channel: 1, blocks_per_die: 24, ..geometry() };
+    let (_, open) = relinking_on(Geometry { pages_per_block: 18, ..geometry }, 128 << 10);
+    live_and_delete_all(&open, 20_000, 2500, 1);
+}
+
+/// Where tables share, and bubbles take what was won, the same might be collected for ever.
+#[test]
+fn collecting_what_is_relinked_comes_to_an_end() {
+    let geometry = Geometry { channels: 4, dies_per_channel: 1, blocks_per_die: 60, ..geometry() };
+    let (_, open) = relinking_on(Geometry { pages_per_block: 18, ..geometry }, 64 << 10);
+    live_and_delete_all(&open, 20_000, u32::MAX, 0);
+}
+
+/// Collecting programs tables before it finds that they are too few: not again for each put that is refused.
+#[test]
+fn puts_that_are_refused_wear_little() {
+    let geometry = Geometry { channels: 1, dies_per_channel: 1, blocks_per_die: 60, ..geometry() };
+    let (flash, open) = relinking_on(Geometry { pages_per_block: 18, ..geometry }, 128 << 10);
+    let (store, mut next) = (open(), 0);
+    fill(&store, &mut next, 1900);
+    let (mut refused, before) = (0, flash.counters().pages_programmed);
+    for n in 0..6000u32 {
+        let key = key(n.wrapping_mul(0x85EB_CA6B) % next);
+        match n % 40 {
+            0 => drop(store.delete(&key)),
+            _ => refused += u64::from(store.put(&key, &vec![n as u8; (n as usize * 7) % 2500]).is_err()),
+        }
+    }
+    let programmed = flash.counters().pages_programmed - before;
+    assert!(refused > 3000 && programmed < 2 * refused, "{refused} refused, {programmed} pages programmed");
 }
 
 #[test]

@@ -5,12 +5,13 @@ use super::{ORDERS, Picked};
 use crate::freewrite::Planner;
 use crate::log::core::Core;
 use crate::log::foot::Origin;
-use crate::log::hint::{Note, UNIT_BYTES};
+use crate::log::hint::Note;
 use crate::log::index::Pointer;
 use crate::log::segment::{Reading, Segment, note_of};
 use crate::options::Reuse;
 use crate::prefetch::Prefetch;
 use crate::sum::sum_with;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
@@ -168,15 +169,34 @@ impl<'a> Copied<'a> {
         self.moves.retain(|moved| moved.output < made && !stays(moved));
     }
 
-    /// True if something is won though not all of `segments` was copied: a segment, garbage, or records of the one that
-    /// stays.
+    /// True if something is won though not all of `segments` was copied: a table; or else, without bubbles, there is
+    /// less garbage, or records of the one that stays came forward, and none went back. So it comes to an end, however
+    /// often it is done.
     pub(super) fn wins(&self, segments: &[Arc<Segment>]) -> bool {
-        let (gone, stays) = (&segments[..self.consumed], segments[self.consumed].slot);
-        let taken = gone.iter().filter_map(|segment| segment.meta()).map(|meta| meta.data_bytes);
-        let made = self.outputs.iter().map(|done| done.meta.data_bytes);
-        self.outputs.len() < gone.len()
-            || made.sum::<u64>() < taken.sum::<u64>()
-            || self.moves.iter().any(|moved| self.core.layout.slot(moved.old) == stays)
+        let (made, freed) = (self.outputs.len() as u64, self.freed());
+        if made < freed {
+            return true;
+        }
+        let places: BTreeMap<usize, usize> = segments.iter().map(|segment| segment.slot).zip(0..).collect();
+        let forward = |moved: &Move| places[&self.core.layout.slot(moved.old)].cmp(&moved.output);
+        let gone = segments[..self.consumed].iter().filter_map(|segment| segment.meta());
+        let is_less = self.outputs.iter().map(|done| done.meta.data_bytes).sum::<u64>()
+            < gone.map(|meta| meta.data_bytes).sum::<u64>();
+        self.reuse == Reuse::Off
+            && made == freed
+            && self.moves.iter().all(|moved| forward(moved).is_ge())
+            && (is_less || self.moves.iter().any(|moved| forward(moved).is_gt()))
+    }
+
+    /// Tables that have room where the old ones are that are copied.
+    fn freed(&self) -> u64 {
+        self.core.media.tables_in_place_of(&self.numbers[..self.consumed])
+    }
+
+    /// True if there will be no table for whoever collects next.
+    pub(super) fn takes_the_last(&self) -> bool {
+        let media = &self.core.media;
+        media.room_bytes().is_none() && media.tables_free() == 0 && self.freed() == 0
     }
 
     /// True if what was made belongs before a segment of this order.
@@ -190,8 +210,8 @@ impl<'a> Copied<'a> {
             return Err(Error::new(Kind::NoSpace, "the index can tell no more segments apart"));
         }
         let begun = core.begin_table(core.limits.segment_bytes / 2, Cause::Gc, IoClass::Background)?;
-        let unit_bytes = core.options.unit_bytes.unwrap_or(UNIT_BYTES as u64);
-        let planner = Planner::new(unit_bytes, core.options.caps, core.options.island_bytes_min.unwrap_or(0));
+        let planner =
+            Planner::new(core.unit_bytes(), core.options.caps, core.options.island_bytes_min.unwrap_or(0));
         let origin = Origin {
             order: self.next_order(),
             log_floor: core.state.lock().log_floor,

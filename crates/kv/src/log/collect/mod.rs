@@ -35,7 +35,7 @@ use copied::{Copied, Move};
 use output::Done;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
-use vellum_base::{Kind, Result};
+use vellum_base::{Error, Kind, Result};
 
 /// Pointers that are changed before others have a turn.
 const MOVES: usize = 1024;
@@ -74,12 +74,20 @@ impl Core {
         (all, weights)
     }
 
+    /// Bytes that are copied if everything is collected.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let (_, weights) = self.weighed();
+        weights.iter().map(|weight| weight.live.saturating_add(weight.deletes)).sum()
+    }
+
     /// What is worth collecting, or, where room is `short`, what wins some.
     pub(crate) fn pick(&self, short: bool) -> Option<Picked> {
         let (all, weights) = self.weighed();
         let shape = self.media.shape();
+        // A run of records is begun where the largest bubble fits in, too.
+        let bubble = if self.reuse() == Reuse::Off { 0 } else { self.unit_bytes() };
         let wanted = Wanted {
-            table_max: self.limits.segment_bytes / 16 * 15,
+            table_max: (self.limits.segment_bytes / 16 * 15).saturating_sub(bubble),
             whole_tables: shape.whole_tables,
             share: if short { SHORT_SHARE } else { self.options.garbage_share },
             window: self.window(short),
@@ -128,7 +136,9 @@ impl Core {
     fn collect_each(&self) -> Result<()> {
         let mut done = 0;
         // Not those that come later, or this might not end beside writers.
-        let newest = self.weighed().0.last().map_or(0, |segment| segment.order);
+        let (all, _) = self.weighed();
+        let (newest, mut tries) = (all.last().map_or(0, |segment| segment.order), all.len());
+        drop(all);
         loop {
             let (mut all, mut weights) = self.weighed();
             weights.truncate(all.partition_point(|segment| segment.order <= newest));
@@ -144,8 +154,21 @@ impl Core {
             let last = (from..until).rev().find(has_garbage).unwrap_or(from);
             let picked = Picked::of(&all, &weights, from..last + 1);
             drop((all, weights)); // or what is replaced would be held when it is to be erased
-            done = self.collect(picked)?;
+            match self.collect(picked) {
+                Ok(upto) => done = upto,
+                Err(error) if error.kind() == Kind::NoSpace && tries > 0 && self.win_room()? => tries -= 1,
+                Err(error) => return Err(error),
+            }
             self.erase_obsolete().map_err(|error| self.state.poison(error))?;
+        }
+    }
+
+    /// Collects where most is won for what it takes; false if there is no room for that, either.
+    fn win_room(&self) -> Result<bool> {
+        let collected = self.pick(true).map(|picked| self.collect(picked));
+        match collected {
+            Some(Err(error)) if error.kind() != Kind::NoSpace => Err(error),
+            collected => Ok(matches!(collected, Some(Ok(_)))),
         }
     }
 
@@ -199,6 +222,9 @@ impl Core {
                 }
             }
             result => result?,
+        }
+        if copied.takes_the_last() {
+            return Err(Error::new(Kind::NoSpace, "what segments share has no room elsewhere"));
         }
         if let Some(rest) = picked.segments.get(copied.consumed) {
             picked.order_behind = rest.order;

@@ -142,6 +142,12 @@ impl Book {
         self.victims.any_shared()
     }
 
+    /// Superblocks that only these tables use.
+    pub(super) fn freed_by(&self, tables: &[u64]) -> u64 {
+        let is_theirs = |s: &&Superblock| s.live() > 0 && s.users.keys().all(|table| tables.contains(table));
+        self.superblocks.values().filter(is_theirs).count() as u64
+    }
+
     /// Number of extents of all tables.
     pub(super) fn runs(&self) -> u64 {
         self.runs

@@ -31,7 +31,7 @@ pub use queue::Schedule;
 use super::{AreaWriter, Intent, Media, MediaShape, NAMELESS, Placement, Sharing, TableReader, TableWriter};
 use crate::journal::{Area, AreaKind};
 use book::Book;
-use list::LIST;
+use list::{LIST, List};
 use nvram::NvramAreas;
 use pool::Pool;
 use queue::Submitter;
@@ -44,7 +44,7 @@ use vellum_base::{
     BlockAddr, BlockState, Env, Error, Flash, FlashError, FlashOp, Geometry, IoClass, Kind, Ledger,
     LedgerSnapshot, Nanos, Nvram, Result,
 };
-use write::FlashWriter;
+use write::{FlashWriter, both_lists};
 
 /// Logs that the NVRAM has slots for: the one being written, those of memtables that wait to be flushed, and those of
 /// one that was just flushed.
@@ -151,15 +151,24 @@ impl FlashMedia {
     }
 }
 
+impl Inner {
+    /// Bytes of a table in a superblock without bad blocks: while tables may share, its list takes some.
+    fn table_bytes(&self) -> u64 {
+        let geometry = self.flash.geometry();
+        let list = if self.pool.relinks() { both_lists(&List::of_table(0, Vec::new()), geometry) } else { 0 };
+        superblock_bytes(geometry).saturating_sub(list)
+    }
+}
+
 /// Bytes of a superblock without bad blocks.
-fn table_bytes(geometry: &Geometry) -> u64 {
+fn superblock_bytes(geometry: &Geometry) -> u64 {
     let pages = u64::from(geometry.dies()) * u64::from(geometry.pages_per_block.saturating_sub(2));
     pages * u64::from(geometry.page_bytes)
 }
 
 /// The same in units.
 fn superblock_units(geometry: &Geometry) -> u32 {
-    (table_bytes(geometry) / UNIT_BYTES).min(LIST.into()) as u32
+    (superblock_bytes(geometry) / UNIT_BYTES).min(LIST.into()) as u32
 }
 
 fn nvram(flash: &dyn Flash) -> Result<&dyn Nvram> {
@@ -177,7 +186,7 @@ fn check_shape(flash: &dyn Flash) -> Result<()> {
             format!("a store needs 3 pages in an erase block and at most {DIES_MAX} dies"),
         ));
     }
-    if table_bytes(geometry) >= SUPERBLOCK_BYTES_MAX {
+    if superblock_bytes(geometry) >= SUPERBLOCK_BYTES_MAX {
         return Err(Error::new(Kind::Unsupported, "a store needs superblocks of less than 128 GiB"));
     }
     Ok(())
@@ -208,7 +217,7 @@ impl Media for FlashMedia {
     fn shape(&self) -> MediaShape {
         let layout = self.inner.areas.layout();
         MediaShape {
-            table_bytes: table_bytes(self.inner.flash.geometry()),
+            table_bytes: self.inner.table_bytes(),
             unit_bytes: if self.inner.areas.relinks() { UNIT_BYTES } else { super::UNIT_BYTES },
             log_bytes: layout.capacity(AreaKind::Log) as u64,
             logs_max: layout.logs,
@@ -220,6 +229,10 @@ impl Media for FlashMedia {
 
     fn tables_free(&self) -> u64 {
         self.inner.pool.free() as u64
+    }
+
+    fn tables_in_place_of(&self, tables: &[u64]) -> u64 {
+        self.inner.pool.with_book(|book| book.freed_by(tables))
     }
 
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {

@@ -14,7 +14,7 @@ use super::superblock::{Name, UNIT_BYTES, second_at};
 use super::{Inner, SUPERBLOCKS_MAX};
 use crate::media::{Intent, Stored, TableWriter};
 use std::sync::Arc;
-use vellum_base::{Avoided, Cause, Result};
+use vellum_base::{Avoided, Cause, Geometry, Result};
 
 /// At most one in so many bytes of a table lists erased tables.
 const GONE_PART: u64 = 64;
@@ -25,8 +25,9 @@ pub(super) struct FlashWriter {
     cause: Cause,
     stripe: Option<Stripe>,
     list: List,
-    /// Units of others may be linked.
+    /// Units of others may be linked: in this table, or in others.
     relinks: bool,
+    reserves: bool,
     /// [`Pool::price`] when the table was begun, and the totals of the table written before it.
     price: f64,
     before: Emitted,
@@ -42,7 +43,8 @@ impl FlashWriter {
         let pool = &inner.pool;
         let list = List::of_table(table, told_gone(pool.with_book(Book::lingering), stripe.capacity()));
         // A flush has nothing to link: its entries are stored nowhere yet.
-        let relinks = intent.cause != Cause::Flush && pool.relinks() && pool.may_share(stripe.capacity());
+        let reserves = pool.relinks();
+        let relinks = intent.cause != Cause::Flush && reserves && pool.may_share(stripe.capacity());
         let (price, before) = (pool.price(), pool.last_merge());
         Ok(FlashWriter {
             inner,
@@ -51,6 +53,7 @@ impl FlashWriter {
             stripe: Some(stripe),
             list,
             relinks,
+            reserves,
             price,
             before,
             own_units: 0,
@@ -70,14 +73,10 @@ impl FlashWriter {
 
     /// Bytes of the superblock reserved for both copies of the list.
     fn list_bytes(&self) -> u64 {
-        // Reserved from the start, so that the capacity does not shrink with the first link.
-        match self.relinks || self.needs_list() {
-            // The second copy begins at a unit.
-            true => {
-                let page_bytes = u64::from(self.inner.flash.geometry().page_bytes);
-                let lists = 2 * self.list.bytes_of_table() + page_bytes;
-                (lists + UNIT_BYTES - 1).next_multiple_of(UNIT_BYTES)
-            }
+        // Reserved from the start, so that the capacity does not shrink with the first link; and in every table, so
+        // that what a flush filled fits into what a merge makes of it.
+        match self.reserves || self.needs_list() {
+            true => both_lists(&self.list, self.inner.flash.geometry()),
             false => 0,
         }
     }
@@ -100,6 +99,13 @@ impl FlashWriter {
         let own = self.stripe.as_ref().map_or(0, Stripe::capacity);
         self.relinks && self.relinked + bytes <= (SUPERBLOCKS_MAX - 1) * own
     }
+}
+
+/// Bytes that both copies of the list of a table take, at most, if only units of the table itself follow.
+pub(super) fn both_lists(list: &List, geometry: &Geometry) -> u64 {
+    // The second copy begins at a unit.
+    let lists = 2 * list.bytes_of_table() + u64::from(geometry.page_bytes);
+    (lists + UNIT_BYTES - 1).next_multiple_of(UNIT_BYTES)
 }
 
 /// The erased tables to be recorded in a superblock of `capacity` bytes: the newest ones, within a small part of it.
