@@ -100,4 +100,10 @@ impl Limits {
             batch_bytes_max: ((bytes - START_BYTES) / 4).min(log / 2).min(PAYLOAD_BYTES_MAX),
         }
     }
+
+    /// What a segment's table has room for at least: half of what others have, as where half of the blocks of a
+    /// superblock are bad, less a list.
+    pub(crate) fn table_bytes_min(&self) -> u64 {
+        self.segment_bytes / 4
+    }
 }

@@ -353,7 +353,7 @@ impl Core {
 
     fn begin_segment(&self) -> Result<Open> {
         let begun =
-            self.begin_table(self.limits.segment_bytes / 2, Cause::Flush, IoClass::UrgentCompaction)?;
+            self.begin_table(self.limits.table_bytes_min(), Cause::Flush, IoClass::UrgentCompaction)?;
         let slot = self.take_slot()?;
         Ok(self.open_segment(begun.number * ORDERS, slot, Some(begun)))
     }

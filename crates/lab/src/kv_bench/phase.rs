@@ -200,7 +200,7 @@ impl Client<'_> {
     ) -> Result<()> {
         match request.kind {
             Kind::Update | Kind::Insert => return self.session.put(key, value),
-            Kind::Scan => return self.scan(request, key, measured),
+            Kind::Scan => return self.scan(request, key, read, measured),
             Kind::Read | Kind::ReadModifyWrite => {}
         }
         match self.session.get(key, read)? {
@@ -213,9 +213,17 @@ impl Client<'_> {
         }
     }
 
-    fn scan(&mut self, request: KvRequest, key: &[u8], measured: &mut Measured) -> Result<()> {
+    /// Takes over all keys and values, as clients of YCSB do; else values that are lent would not be read at all.
+    fn scan(
+        &mut self,
+        request: KvRequest,
+        key: &[u8],
+        read: &mut Vec<u8>,
+        measured: &mut Measured,
+    ) -> Result<()> {
         let (mut first, mut wrong, values) = (true, 0, &self.values);
         let mut last = Vec::new();
+        read.clear();
         self.session.scan(key, request.records, &mut |found, value| {
             let right = match std::mem::take(&mut first) {
                 true => found == key && values.is_of(request.record, value),
@@ -224,6 +232,8 @@ impl Client<'_> {
             wrong += u64::from(!right);
             last.clear();
             last.extend_from_slice(found);
+            read.extend_from_slice(found);
+            read.extend_from_slice(value);
         })?;
         measured.wrong += wrong;
         measured.absent += u64::from(first);

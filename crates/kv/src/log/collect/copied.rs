@@ -209,7 +209,7 @@ impl<'a> Copied<'a> {
         if self.outputs.len() >= core.free_slots() {
             return Err(Error::new(Kind::NoSpace, "the index can tell no more segments apart"));
         }
-        let begun = core.begin_table(core.limits.segment_bytes / 2, Cause::Gc, IoClass::Background)?;
+        let begun = core.begin_table(core.limits.table_bytes_min(), Cause::Gc, IoClass::Background)?;
         let planner =
             Planner::new(core.unit_bytes(), core.options.caps, core.options.island_bytes_min.unwrap_or(0));
         let origin = Origin {

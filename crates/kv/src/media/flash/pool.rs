@@ -33,6 +33,8 @@ const SCARCE_BELOW: usize = 5;
 /// Default limit of runs: one for so many bytes of flash, but at least `RUNS_MAX_LEAST`.
 const RUN_FLASH_BYTES: u64 = 16 << 10;
 const RUNS_MAX_LEAST: u64 = 1 << 20;
+/// Free superblocks that are few.
+const FEW: usize = 8;
 /// A superblock that tables share may lack one in so many dies of the widest: then the live units of one that is
 /// collected fit any other.
 const MISSING_MAX: usize = 16;
@@ -145,8 +147,11 @@ impl State {
             Supply::Collection => kept?,
             Supply::Tables => {
                 let kept = kept.filter(|_| self.reserve() > 0);
-                let is_wide = |entry: &(&(u64, u32), &usize)| *entry.1 >= width_min;
-                *self.free.iter().filter(is_wide).map(|(key, _)| key).find(|key| Some(**key) != kept)?
+                let wide =
+                    self.free.iter().filter(|(key, width)| **width >= width_min && Some(**key) != kept);
+                // The least worn one; among the last the narrowest, so that what is left has room for any table.
+                let is_few = self.free.len() <= FEW;
+                wide.min_by_key(|(key, width)| (is_few.then_some(**width), **key)).map(|(key, _)| *key)?
             }
         };
         self.free.remove(&key);
