@@ -69,8 +69,11 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
         }
     })?;
     core.remove_logs(&frozen.logs)?;
-    // Only now is there room for another log.
-    core.state.lock().frozen.pop_front();
+    // Only now is there room for another log; and there may be more to collect.
+    let mut state = core.state.lock();
+    state.frozen.pop_front();
+    state.found_no_room = None;
+    drop(state);
     Ok(())
 }
 
@@ -108,23 +111,24 @@ fn collect_loop(core: &Core) {
     core.env.give_way();
     let pick = |state: &mut State| {
         // Somebody who was asked to collect does not pick twice.
-        let Some(picked) = (if state.is_collecting { None } else { core.pick(state.is_short) }) else {
+        let picked = if state.is_collecting { None } else { core.pick_in(state, state.is_short) };
+        let Some(picked) = picked else {
             // What was written since may have made it worth nothing: whoever waits for it is to look again.
             core.state.found_nothing();
             return None;
         };
         (state.is_short, state.is_collecting) = (false, true);
-        Some(picked)
+        Some((picked, core.prospects()))
     };
-    while let Some(picked) = core.state.next_work(pick) {
+    while let Some((picked, prospects)) = core.state.next_work(pick) {
         let result = core.collect(picked).and_then(|_| core.erase_obsolete());
-        core.state.lock().is_collecting = false;
-        match result {
+        match result.as_ref().map_err(|error| error.kind()) {
+            Err(Kind::NoSpace) => core.found_no_room(prospects),
             // The segment says so itself from now on, and whoever reads it is told.
-            Err(error) if error.kind() == Kind::Corrupt => {}
-            Err(error) => core.found_no_room_or_poisoned(error),
-            Ok(()) => core.state.lock().found_no_room = None,
+            Err(Kind::Corrupt) | Ok(()) => {}
+            Err(_) => result.unwrap_or_else(|error| core.state.rests_or_poisoned(error, "collect")),
         }
+        core.state.lock().is_collecting = false;
         core.state.wake_all();
     }
 }

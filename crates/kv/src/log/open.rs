@@ -162,7 +162,6 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let (asked, sharing) = asked.settle(&*media, extent, options.read_only)?;
     (options.reuse, options.unit_bytes) = (asked.reuse, asked.unit_bytes);
     options.island_bytes_min = asked.island_bytes_min;
-    let limits = Limits::new(&*media, &options); // sharing takes some of each table
     let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
     let there = media.current()?;
     let is_new = there.is_none();

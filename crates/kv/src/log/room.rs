@@ -2,6 +2,7 @@
 //!
 //! The last free table is kept for collection, which frees more.
 
+use super::collect::Picked;
 use super::core::{Core, State};
 use super::hint::UNIT_BYTES;
 use crate::journal::{SEGMENT_MANIFEST_BYTES, STORE_MANIFEST_BYTES};
@@ -22,28 +23,29 @@ pub(crate) struct Prospects {
 }
 
 impl Core {
-    fn prospects(&self) -> Prospects {
+    pub(crate) fn prospects(&self) -> Prospects {
         let room = self.media.room_bytes().unwrap_or_else(|| self.media.tables_free());
         Prospects { room, kept: self.kept_bytes() }
     }
 
-    /// Handles an error of collecting: it rests for lack of room, or the store fails.
-    pub(crate) fn found_no_room_or_poisoned(&self, error: Error) {
-        self.state.lock().found_no_room = Some(self.prospects());
-        self.state.rests_or_poisoned(error, "collect");
+    /// Collecting, begun with these prospects, found no room.
+    pub(crate) fn found_no_room(&self, before: Prospects) {
+        let room = self.prospects().room.min(before.room);
+        self.state.lock().found_no_room = Some(Prospects { room, ..before });
     }
 
-    /// Lets background work that rests try again; collecting only if there is more room since, or less to be copied: it
-    /// programs tables before it finds that they are too few.
-    fn try_again(&self, state: &mut State) {
-        let is_better = state.found_no_room.is_none_or(|then| {
+    /// True unless collecting found no room, and since then there is no more, nor less to be copied: it programs tables
+    /// before it finds that they are too few.
+    fn may_find_room(&self, state: &State) -> bool {
+        state.found_no_room.is_none_or(|then| {
             let now = self.prospects();
             now.room > then.room || now.kept + UNIT_BYTES as u64 <= then.kept
-        });
-        if is_better {
-            state.found_no_room = None;
-            self.state.try_again(state);
-        }
+        })
+    }
+
+    /// What is to be collected in this state.
+    pub(crate) fn pick_in(&self, state: &State, short: bool) -> Option<Picked> {
+        if self.may_find_room(state) { self.pick(short) } else { None }
     }
 
     /// Tables that there is room for, on the medium and in the index, besides those that are promised.
@@ -79,9 +81,9 @@ impl Core {
     /// set aside. An error as long as there is anything to collect that nobody collects unasked.
     pub(crate) fn let_collect_first(&self) -> Result<()> {
         let mut state = self.state.lock();
-        self.try_again(&mut state);
+        self.state.try_again(&mut state);
         while self.media.room_bytes().is_none() && self.media.tables_free() < 2 {
-            let is_picked = || !state.health.is_resting() && self.pick(true).is_some();
+            let is_picked = || !state.health.is_resting() && self.pick_in(&state, true).is_some();
             // It stays in its logs.
             if self.state.is_stopping() {
                 return Err(full());
@@ -116,7 +118,7 @@ impl Core {
             }
             let mut state = self.state.lock();
             if !tried {
-                self.try_again(&mut state);
+                self.state.try_again(&mut state);
                 tried = true;
             }
             if state.health.has_failed() {
@@ -124,7 +126,7 @@ impl Core {
                 return self.state.check_writable();
             }
             let busy = state.is_collecting || !state.frozen.is_empty();
-            if state.health.is_resting() || !busy && self.pick(true).is_none() {
+            if state.health.is_resting() || !busy && self.pick_in(&state, true).is_none() {
                 drop(state);
                 // Room may have been won, or whoever read last may have let go, after everybody had looked.
                 if !self.obsolete.is_empty() || self.free_tables() >= wanted {

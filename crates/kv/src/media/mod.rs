@@ -328,6 +328,8 @@ pub struct Stored {
 pub trait TableWriter: Send {
     /// Capacity of this table in bytes. It may grow as units are shared.
     fn capacity(&self) -> u64;
+    /// Promises that nothing stored will be appended: the capacity may grow.
+    fn links_nothing(&mut self) {}
     /// Appends whole units ([`MediaShape::unit_bytes`]).
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
     /// Appends whole units that are also stored at `from`. A medium that can share them does not write them. Returns

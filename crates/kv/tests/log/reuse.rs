@@ -131,7 +131,7 @@ fn almost_full(flash: &Arc<Nand>, left: usize, model: &mut Model) {
 }
 
 /// Puts that a segment has room for.
-const FILLING: usize = 741;
+const FILLING: usize = 764;
 
 fn on_flash() -> Options {
     Options { segment_bytes: 256 << 10, garbage_share: 0.2, reuse: Reuse::Relink, ..small() }

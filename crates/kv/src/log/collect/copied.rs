@@ -196,7 +196,8 @@ impl<'a> Copied<'a> {
     /// True if there will be no table for whoever collects next.
     pub(super) fn takes_the_last(&self) -> bool {
         let media = &self.core.media;
-        media.room_bytes().is_none() && media.tables_free() == 0 && self.freed() == 0
+        let takes = !self.outputs.is_empty() && media.room_bytes().is_none();
+        takes && media.tables_free() == 0 && self.freed() == 0
     }
 
     /// True if what was made belongs before a segment of this order.
@@ -209,7 +210,10 @@ impl<'a> Copied<'a> {
         if self.outputs.len() >= core.free_slots() {
             return Err(Error::new(Kind::NoSpace, "the index can tell no more segments apart"));
         }
-        let begun = core.begin_table(core.limits.table_bytes_min(), Cause::Gc, IoClass::Background)?;
+        let mut begun = core.begin_table(core.limits.table_bytes_min(), Cause::Gc, IoClass::Background)?;
+        if self.reuse == Reuse::Off {
+            begun.table.links_nothing();
+        }
         let planner =
             Planner::new(core.unit_bytes(), core.options.caps, core.options.island_bytes_min.unwrap_or(0));
         let origin = Origin {

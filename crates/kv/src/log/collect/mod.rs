@@ -133,43 +133,44 @@ impl Core {
         result
     }
 
+    /// In passes: what there is no room for is tried again once others have won some.
     fn collect_each(&self) -> Result<()> {
-        let mut done = 0;
         // Not those that come later, or this might not end beside writers.
-        let (all, _) = self.weighed();
-        let (newest, mut tries) = (all.last().map_or(0, |segment| segment.order), all.len());
-        drop(all);
+        let newest = self.weighed().0.last().map_or(0, |segment| segment.order);
         loop {
-            let (mut all, mut weights) = self.weighed();
-            weights.truncate(all.partition_point(|segment| segment.order <= newest));
-            all.truncate(weights.len() + 1); // those behind say where orders end
-            let has_garbage = |at: &usize| {
-                all[*at].order > done
-                    && !weights[*at].is_skipped
-                    && weights[*at].has_garbage(needs_deletes(&weights[..*at]))
-            };
-            let Some(from) = (0..weights.len()).find(has_garbage) else { return Ok(()) };
-            let most = weights.len().min(from.saturating_add(self.window(false)));
-            let until = (from..most).find(|at| weights[*at].is_skipped).unwrap_or(most);
-            let last = (from..until).rev().find(has_garbage).unwrap_or(from);
-            let picked = Picked::of(&all, &weights, from..last + 1);
-            drop((all, weights)); // or what is replaced would be held when it is to be erased
-            match self.collect(picked) {
-                Ok(upto) => done = upto,
-                Err(error) if error.kind() == Kind::NoSpace && tries > 0 && self.win_room()? => tries -= 1,
-                Err(error) => return Err(error),
+            let (mut upto, mut has_won, mut refused) = (0, false, None);
+            while let Some(picked) = self.next_with_garbage(upto, newest) {
+                let last = picked.segments.last().map_or(newest, |segment| segment.order);
+                match self.collect(picked) {
+                    Ok(done) => (upto, has_won) = (done, true),
+                    Err(error) if error.kind() == Kind::NoSpace => (upto, refused) = (last, Some(error)),
+                    Err(error) => return Err(error),
+                }
+                self.erase_obsolete().map_err(|error| self.state.poison(error))?;
             }
-            self.erase_obsolete().map_err(|error| self.state.poison(error))?;
+            match refused {
+                None => return Ok(()),
+                Some(error) if !has_won => return Err(error),
+                Some(_) => {}
+            }
         }
     }
 
-    /// Collects where most is won for what it takes; false if there is no room for that, either.
-    fn win_room(&self) -> Result<bool> {
-        let collected = self.pick(true).map(|picked| self.collect(picked));
-        match collected {
-            Some(Err(error)) if error.kind() != Kind::NoSpace => Err(error),
-            collected => Ok(matches!(collected, Some(Ok(_)))),
-        }
+    /// The first neighbours behind an order that have garbage, up to another order.
+    fn next_with_garbage(&self, behind: u64, newest: u64) -> Option<Picked> {
+        let (mut all, mut weights) = self.weighed();
+        weights.truncate(all.partition_point(|segment| segment.order <= newest));
+        all.truncate(weights.len() + 1); // those behind say where orders end
+        let has_garbage = |at: &usize| {
+            all[*at].order > behind
+                && !weights[*at].is_skipped
+                && weights[*at].has_garbage(needs_deletes(&weights[..*at]))
+        };
+        let from = (0..weights.len()).find(has_garbage)?;
+        let most = weights.len().min(from.saturating_add(self.window(false)));
+        let until = (from..most).find(|at| weights[*at].is_skipped).unwrap_or(most);
+        let last = (from..until).rev().find(has_garbage).unwrap_or(from);
+        Some(Picked::of(&all, &weights, from..last + 1))
     }
 
     /// Collects; after an error nothing has changed. Returns the order up to which it did.
@@ -191,6 +192,7 @@ impl Core {
                 picked.segments.iter().for_each(|segment| segment.account.is_skipped.store(true, Relaxed))
             }
         }
+        self.state.lock().found_no_room = None;
         Ok(done)
     }
 

@@ -142,10 +142,20 @@ impl Book {
         self.victims.any_shared()
     }
 
-    /// Superblocks that only these tables use.
-    pub(super) fn freed_by(&self, tables: &[u64]) -> u64 {
-        let is_theirs = |s: &&Superblock| s.live() > 0 && s.users.keys().all(|table| tables.contains(table));
-        self.superblocks.values().filter(is_theirs).count() as u64
+    /// Superblocks that are free once these tables are forgotten: those that nobody else uses, and those that collection
+    /// can free more than now.
+    pub(super) fn freed_by(&self, tables: &BTreeSet<u64>) -> u64 {
+        let (mut released, mut lighter) = (0, Vec::new());
+        for superblock in self.superblocks.values().filter(|superblock| superblock.live() > 0) {
+            let others = superblock.users.iter().filter(|(table, _)| !tables.contains(table));
+            // Some may use the same units.
+            match others.map(|(_, units)| units).sum::<u64>().min(superblock.live()) {
+                0 => released += 1,
+                live if live < superblock.live() => lighter.push((superblock, live)),
+                _ => {}
+            }
+        }
+        released + self.victims.won_more(&lighter)
     }
 
     /// Number of extents of all tables.

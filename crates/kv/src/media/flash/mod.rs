@@ -31,7 +31,7 @@ pub use queue::Schedule;
 use super::{AreaWriter, Intent, Media, MediaShape, NAMELESS, Placement, Sharing, TableReader, TableWriter};
 use crate::journal::{Area, AreaKind};
 use book::Book;
-use list::{LIST, List};
+use list::LIST;
 use nvram::NvramAreas;
 use pool::Pool;
 use queue::Submitter;
@@ -44,7 +44,7 @@ use vellum_base::{
     BlockAddr, BlockState, Env, Error, Flash, FlashError, FlashOp, Geometry, IoClass, Kind, Ledger,
     LedgerSnapshot, Nanos, Nvram, Result,
 };
-use write::{FlashWriter, both_lists};
+use write::FlashWriter;
 
 /// Logs that the NVRAM has slots for: the one being written, those of memtables that wait to be flushed, and those of
 /// one that was just flushed.
@@ -151,24 +151,15 @@ impl FlashMedia {
     }
 }
 
-impl Inner {
-    /// Bytes of a table in a superblock without bad blocks: while tables may share, its list takes some.
-    fn table_bytes(&self) -> u64 {
-        let geometry = self.flash.geometry();
-        let list = if self.pool.relinks() { both_lists(&List::of_table(0, Vec::new()), geometry) } else { 0 };
-        superblock_bytes(geometry).saturating_sub(list)
-    }
-}
-
 /// Bytes of a superblock without bad blocks.
-fn superblock_bytes(geometry: &Geometry) -> u64 {
+fn table_bytes(geometry: &Geometry) -> u64 {
     let pages = u64::from(geometry.dies()) * u64::from(geometry.pages_per_block.saturating_sub(2));
     pages * u64::from(geometry.page_bytes)
 }
 
 /// The same in units.
 fn superblock_units(geometry: &Geometry) -> u32 {
-    (superblock_bytes(geometry) / UNIT_BYTES).min(LIST.into()) as u32
+    (table_bytes(geometry) / UNIT_BYTES).min(LIST.into()) as u32
 }
 
 fn nvram(flash: &dyn Flash) -> Result<&dyn Nvram> {
@@ -186,7 +177,7 @@ fn check_shape(flash: &dyn Flash) -> Result<()> {
             format!("a store needs 3 pages in an erase block and at most {DIES_MAX} dies"),
         ));
     }
-    if superblock_bytes(geometry) >= SUPERBLOCK_BYTES_MAX {
+    if table_bytes(geometry) >= SUPERBLOCK_BYTES_MAX {
         return Err(Error::new(Kind::Unsupported, "a store needs superblocks of less than 128 GiB"));
     }
     Ok(())
@@ -217,7 +208,7 @@ impl Media for FlashMedia {
     fn shape(&self) -> MediaShape {
         let layout = self.inner.areas.layout();
         MediaShape {
-            table_bytes: self.inner.table_bytes(),
+            table_bytes: table_bytes(self.inner.flash.geometry()),
             unit_bytes: if self.inner.areas.relinks() { UNIT_BYTES } else { super::UNIT_BYTES },
             log_bytes: layout.capacity(AreaKind::Log) as u64,
             logs_max: layout.logs,
@@ -232,7 +223,8 @@ impl Media for FlashMedia {
     }
 
     fn tables_in_place_of(&self, tables: &[u64]) -> u64 {
-        self.inner.pool.with_book(|book| book.freed_by(tables))
+        let tables = tables.iter().copied().collect();
+        self.inner.pool.with_book(|book| book.freed_by(&tables))
     }
 
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {

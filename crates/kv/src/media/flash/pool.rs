@@ -20,7 +20,7 @@ use super::queue::{Op, Outcome, Submitter};
 use super::rebuild::{Rebuilt, rebuild};
 use super::stripe::Supply;
 use super::superblock::{Found, Home, UNIT_BYTES, look};
-use super::superblock_bytes;
+use super::table_bytes;
 use crate::media::Stored;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -280,7 +280,7 @@ impl Pool {
     fn has_room(&self, state: &State) -> bool {
         let most = state.relinking.runs_max.unwrap_or_else(|| {
             let geometry = self.flash.geometry();
-            let flash_bytes = superblock_bytes(geometry) * u64::from(geometry.blocks_per_die);
+            let flash_bytes = table_bytes(geometry) * u64::from(geometry.blocks_per_die);
             (flash_bytes / RUN_FLASH_BYTES).max(RUNS_MAX_LEAST)
         });
         state.erased() > 0 && state.book.runs() < most

@@ -4,7 +4,8 @@
 //! 1. A table uses linked units from the moment they are appended. Collection may move them and updates the book; their
 //!    names do not change.
 //! 2. A table's own units and its lists fit its superblock: linked units add at least as many bytes to the table as
-//!    they take for the lists.
+//!    they take for the lists. A table without links has a list only if there is room for one, and so has the capacity
+//!    of its superblock, whatever is to be told.
 
 use super::book::Book;
 use super::list::{List, Run};
@@ -14,7 +15,7 @@ use super::superblock::{Name, UNIT_BYTES, second_at};
 use super::{Inner, SUPERBLOCKS_MAX};
 use crate::media::{Intent, Stored, TableWriter};
 use std::sync::Arc;
-use vellum_base::{Avoided, Cause, Geometry, Result};
+use vellum_base::{Avoided, Cause, Result};
 
 /// At most one in so many bytes of a table lists erased tables.
 const GONE_PART: u64 = 64;
@@ -25,9 +26,8 @@ pub(super) struct FlashWriter {
     cause: Cause,
     stripe: Option<Stripe>,
     list: List,
-    /// Units of others may be linked: in this table, or in others.
+    /// Units of others may be linked.
     relinks: bool,
-    reserves: bool,
     /// [`Pool::price`] when the table was begun, and the totals of the table written before it.
     price: f64,
     before: Emitted,
@@ -43,8 +43,7 @@ impl FlashWriter {
         let pool = &inner.pool;
         let list = List::of_table(table, told_gone(pool.with_book(Book::lingering), stripe.capacity()));
         // A flush has nothing to link: its entries are stored nowhere yet.
-        let reserves = pool.relinks();
-        let relinks = intent.cause != Cause::Flush && reserves && pool.may_share(stripe.capacity());
+        let relinks = intent.cause != Cause::Flush && pool.relinks() && pool.may_share(stripe.capacity());
         let (price, before) = (pool.price(), pool.last_merge());
         Ok(FlashWriter {
             inner,
@@ -53,7 +52,6 @@ impl FlashWriter {
             stripe: Some(stripe),
             list,
             relinks,
-            reserves,
             price,
             before,
             own_units: 0,
@@ -66,19 +64,27 @@ impl FlashWriter {
         self.stripe.as_mut().expect("until it is finished")
     }
 
-    /// True if the table needs a list: it has links, or there are erased tables to be recorded.
-    fn needs_list(&self) -> bool {
-        self.relinked > 0 || !self.list.gone().is_empty()
-    }
-
     /// Bytes of the superblock reserved for both copies of the list.
     fn list_bytes(&self) -> u64 {
-        // Reserved from the start, so that the capacity does not shrink with the first link; and in every table, so
-        // that what a flush filled fits into what a merge makes of it.
-        match self.reserves || self.needs_list() {
-            true => both_lists(&self.list, self.inner.flash.geometry()),
+        // Reserved from the start, so that the capacity does not shrink with the first link.
+        match self.relinks {
+            // The second copy begins at a unit.
+            true => {
+                let page_bytes = u64::from(self.inner.flash.geometry().page_bytes);
+                let lists = 2 * self.list.bytes_of_table() + page_bytes;
+                (lists + UNIT_BYTES - 1).next_multiple_of(UNIT_BYTES)
+            }
             false => 0,
         }
+    }
+
+    /// The list, if there are links, or erased tables to be recorded and there is room for them; else nothing.
+    fn encoded_list(&self, capacity: u64) -> Vec<u8> {
+        let list =
+            if self.relinked > 0 || !self.list.gone().is_empty() { self.list.encode() } else { Vec::new() };
+        let (own, bytes) = (u64::from(self.own_units) * UNIT_BYTES, list.len() as u64);
+        let fits = second_at(own + bytes, self.inner.flash.geometry()) + bytes <= capacity;
+        if self.relinked > 0 || fits { list } else { Vec::new() }
     }
 
     fn emitted(&self) -> Emitted {
@@ -101,13 +107,6 @@ impl FlashWriter {
     }
 }
 
-/// Bytes that both copies of the list of a table take, at most, if only units of the table itself follow.
-pub(super) fn both_lists(list: &List, geometry: &Geometry) -> u64 {
-    // The second copy begins at a unit.
-    let lists = 2 * list.bytes_of_table() + u64::from(geometry.page_bytes);
-    (lists + UNIT_BYTES - 1).next_multiple_of(UNIT_BYTES)
-}
-
 /// The erased tables to be recorded in a superblock of `capacity` bytes: the newest ones, within a small part of it.
 /// Older ones matter only if the manifest is lost, as it does not name them.
 fn told_gone(mut gone: Vec<u64>, capacity: u64) -> Vec<u64> {
@@ -119,6 +118,11 @@ impl TableWriter for FlashWriter {
     fn capacity(&self) -> u64 {
         let own = self.stripe.as_ref().map_or(0, Stripe::capacity);
         own.saturating_sub(self.list_bytes()) + self.relinked
+    }
+
+    fn links_nothing(&mut self) {
+        debug_assert_eq!(self.relinked, 0);
+        self.relinks = false;
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
@@ -169,7 +173,7 @@ impl TableWriter for FlashWriter {
 
     fn finish(mut self: Box<Self>, bubbles: u64) -> Result<()> {
         let Some(stripe) = self.stripe.take() else { unreachable!("it is finished once") };
-        let list = if self.needs_list() { self.list.encode() } else { Vec::new() };
+        let list = self.encoded_list(stripe.capacity());
         let home = stripe.finish(&list)?;
         self.inner.ledger.rebook(self.cause, Cause::Bubble, bubbles);
         let list_run = (!list.is_empty()).then(|| {

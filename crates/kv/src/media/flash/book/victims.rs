@@ -59,6 +59,20 @@ impl Victims {
         self.by_weight.len() as u64 - self.weight.div_ceil(self.fill)
     }
 
+    /// How many more, or about so, if so many units of these are live.
+    pub(super) fn won_more(&self, lighter: &[(&Superblock, u64)]) -> u64 {
+        let (mut count, mut weight) = (self.by_weight.len() as u64, self.weight);
+        for (s, live) in lighter {
+            let after = s.weight() - (s.live() - live);
+            if self.by_weight.contains(&(s.weight(), s.home.index)) {
+                weight -= s.weight() - after;
+            } else if self.may_become_victim(s) && after < self.fill {
+                (count, weight) = (count + 1, weight + after);
+            }
+        }
+        (count - weight.div_ceil(self.fill)).saturating_sub(self.won())
+    }
+
     /// See [`super::Book::price`].
     pub(super) fn price(&self, wanted: u64) -> f64 {
         let (mut count, mut weight) = (0, 0);
@@ -78,7 +92,12 @@ impl Victims {
 
     /// Its live units fit a new superblock with room to spare, so a part that is left over fits the next one.
     fn is_victim(&self, s: &Superblock) -> bool {
+        self.may_become_victim(s) && s.weight() < self.fill
+    }
+
+    /// The same for when it is light enough.
+    fn may_become_victim(&self, s: &Superblock) -> bool {
         let is_free_to = s.hand != Some(Hand::Writer) && !s.stuck && s.plain.is_none();
-        is_free_to && self.may_share(s) && s.weight() < self.fill
+        is_free_to && self.may_share(s)
     }
 }
