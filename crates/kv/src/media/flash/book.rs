@@ -142,8 +142,8 @@ impl Book {
         self.victims.any_shared()
     }
 
-    /// Superblocks that are free once these tables are forgotten: those that nobody else uses, and those that collection
-    /// can free more than now.
+    /// Superblocks that are free once these tables are forgotten: those that nobody else uses, and what collection can
+    /// free then and not now.
     pub(super) fn freed_by(&self, tables: &BTreeSet<u64>) -> u64 {
         let (mut released, mut lighter) = (0, Vec::new());
         for superblock in self.superblocks.values().filter(|superblock| superblock.live() > 0) {
