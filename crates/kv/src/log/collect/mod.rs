@@ -135,8 +135,10 @@ impl Core {
 
     /// In passes: what there is no room for is tried again once others have won some.
     fn collect_each(&self) -> Result<()> {
-        // Not those that come later, or this might not end beside writers.
-        let newest = self.weighed().0.last().map_or(0, |segment| segment.order);
+        let (all, _) = self.weighed();
+        // Not those that come later, nor for ever, or this might not end beside writers.
+        let (newest, mut passes) = (all.last().map_or(0, |segment| segment.order), all.len());
+        drop(all);
         loop {
             let (mut upto, mut has_won, mut refused) = (0, false, None);
             while let Some(picked) = self.next_with_garbage(upto, newest) {
@@ -150,8 +152,8 @@ impl Core {
             }
             match refused {
                 None => return Ok(()),
-                Some(error) if !has_won => return Err(error),
-                Some(_) => {}
+                Some(error) if !has_won || passes == 0 => return Err(error),
+                Some(_) => passes -= 1,
             }
         }
     }

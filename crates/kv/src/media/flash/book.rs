@@ -149,13 +149,13 @@ impl Book {
         for superblock in self.superblocks.values().filter(|superblock| superblock.live() > 0) {
             let others = superblock.users.iter().filter(|(table, _)| !tables.contains(table));
             // Some may use the same units.
-            match others.map(|(_, units)| units).sum::<u64>().min(superblock.live()) {
-                0 => released += 1,
-                live if live < superblock.live() => lighter.push((superblock, live)),
-                _ => {}
+            let live = others.map(|(_, units)| units).sum::<u64>().min(superblock.live());
+            released += u64::from(live == 0);
+            if live < superblock.live() {
+                lighter.push((superblock, live));
             }
         }
-        released + self.victims.won_more(&lighter)
+        (released + self.victims.won_with(&lighter)).saturating_sub(self.won())
     }
 
     /// Number of extents of all tables.

@@ -172,9 +172,13 @@ impl Beside {
         let Some(table) = self.tables.keys().nth(which as usize % self.tables.len().max(1)).copied() else {
             return;
         };
+        let free = |beside: &Beside| beside.book.won() as i64 - beside.flash.len() as i64;
+        let (told, before) = (self.book.freed_by(&BTreeSet::from([table])), free(self));
         self.tables.remove(&table);
         self.book.forget(table);
         self.erase();
+        let freed = (free(self) - before).max(0) as u64;
+        assert!(told.abs_diff(freed) <= 1, "{told} were told, and {freed} are free");
     }
 
     /// Collects until a superblock is won, if that was promised.

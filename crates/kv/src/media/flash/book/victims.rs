@@ -59,18 +59,19 @@ impl Victims {
         self.by_weight.len() as u64 - self.weight.div_ceil(self.fill)
     }
 
-    /// How many more, or about so, if so many units of these are live.
-    pub(super) fn won_more(&self, lighter: &[(&Superblock, u64)]) -> u64 {
+    /// The same, or about so, once so many units of these superblocks are live; those without any are free then.
+    pub(super) fn won_with(&self, lighter: &[(&Superblock, u64)]) -> u64 {
         let (mut count, mut weight) = (self.by_weight.len() as u64, self.weight);
         for (s, live) in lighter {
-            let after = s.weight() - (s.live() - live);
             if self.by_weight.contains(&(s.weight(), s.home.index)) {
-                weight -= s.weight() - after;
-            } else if self.may_become_victim(s) && after < self.fill {
+                (count, weight) = (count - 1, weight - s.weight());
+            }
+            let after = s.weight() - (s.live() - live);
+            if *live > 0 && self.may_become_victim(s) && after < self.fill {
                 (count, weight) = (count + 1, weight + after);
             }
         }
-        (count - weight.div_ceil(self.fill)).saturating_sub(self.won())
+        count - weight.div_ceil(self.fill)
     }
 
     /// See [`super::Book::price`].
