@@ -100,13 +100,19 @@ impl HostFiles {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 Err(Error::corrupt(format!("{} is missing", path.display())))
             }
-            // As if there were no room: nothing has changed, and there is more when something is closed.
-            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::MFILE | Errno::NFILE)) => {
-                let what = format!("open {}: {e}: raise the limit (ulimit -n)", path.display());
-                Err(Error::new(Kind::NoSpace, what))
-            }
-            Err(e) => Err(Error::io(format!("open {}", path.display()), e)),
+            Err(e) => Err(not_opened("open", &path, e)),
         }
+    }
+}
+
+/// Too many open files are as if there were no room: nothing has changed, and there is more when something is closed.
+fn not_opened(what: &str, path: &Path, error: std::io::Error) -> Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::MFILE | Errno::NFILE) => {
+            let what = format!("{what} {}: {error}: raise the limit (ulimit -n)", path.display());
+            Error::new(Kind::NoSpace, what)
+        }
+        _ => Error::io(format!("{what} {}", path.display()), error),
     }
 }
 
@@ -176,7 +182,7 @@ impl HostFiles {
 
 impl Files for HostFiles {
     fn names(&self) -> Result<Vec<String>> {
-        let said = |e| Error::io(format!("list {}", self.path.display()), e);
+        let said = |e| not_opened("list", &self.path, e);
         let entries = std::fs::read_dir(&self.path).map_err(said)?;
         let mut names = Vec::new();
         for entry in entries {
