@@ -83,9 +83,11 @@ fn a_flush_takes_nothing_over_and_leaves_no_room_for_a_list() {
         open(&flash(1, NandParams::default(), 8, 4096), &(RealEnv::new() as Arc<dyn Env>), None).unwrap();
     write(&media, 1, 9, &[]);
     let writer = |number, cause| media.create_table(number, Intent { cause, ..INTENT }).unwrap();
-    let (mut flushed, merged) = (writer(2, Cause::Flush), writer(3, Cause::Compaction1));
+    let (mut flushed, mut merged) = (writer(2, Cause::Flush), writer(3, Cause::Compaction1));
     assert_eq!(flushed.capacity(), media.shape().table_bytes);
     assert!(merged.capacity() < flushed.capacity());
+    merged.links_nothing();
+    assert_eq!(merged.capacity(), flushed.capacity());
     assert!(!flushed.would_share(UNIT as u64, Stored { table: 1, offset: 0 }));
     assert_eq!(append(&mut *flushed, 1, 1), 0);
 }

@@ -80,8 +80,10 @@ impl FlashWriter {
 
     /// The list, if there are links, or erased tables to be recorded and there is room for them; else nothing.
     fn encoded_list(&self, capacity: u64) -> Vec<u8> {
-        let list =
-            if self.relinked > 0 || !self.list.gone().is_empty() { self.list.encode() } else { Vec::new() };
+        if self.relinked == 0 && self.list.gone().is_empty() {
+            return Vec::new();
+        }
+        let list = self.list.encode();
         let (own, bytes) = (u64::from(self.own_units) * UNIT_BYTES, list.len() as u64);
         let fits = second_at(own + bytes, self.inner.flash.geometry()) + bytes <= capacity;
         if self.relinked > 0 || fits { list } else { Vec::new() }
