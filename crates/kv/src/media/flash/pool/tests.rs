@@ -38,6 +38,20 @@ fn a_superblock_as_wide_as_none_is_not_searched_for_among_those_that_are() {
 }
 
 #[test]
+fn of_few_superblocks_the_narrowest_are_taken_first() {
+    let geometry = geometry(4);
+    let flash = Nand::ram(geometry, NandParams::default()).unwrap();
+    flash.arm(1, Fault::EraseFails);
+    flash.erase(IoClass::Background, geometry.block_on(1, 5), Nanos::ZERO).unwrap_err();
+    let flash: Arc<dyn Flash> = Arc::new(flash);
+    let (pool, env) = (Pool::open(flash.clone()).unwrap(), RealEnv::new());
+    let submitter = Submitter::new(flash, env.clone(), None);
+    let take = || pool.take(&submitter, &*env, IoClass::Background, (Supply::Tables, 0)).unwrap().unwrap();
+    let taken: Vec<usize> = (0..3).map(|_| take().blocks.len()).collect();
+    assert_eq!(taken, [3, 4, 4]);
+}
+
+#[test]
 fn what_leaves_the_book_is_being_erased_in_the_same_moment() {
     let flash: Arc<dyn Flash> = Arc::new(Nand::ram(geometry(2), NandParams::default()).unwrap());
     let (pool, env) = (Pool::open(flash.clone()).unwrap(), RealEnv::new());
