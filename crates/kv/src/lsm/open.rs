@@ -27,10 +27,6 @@ use vellum_base::{Env, Error, Kind, Result};
 const LEVEL1_MEMTABLES: u64 = 16;
 /// Most logs that are replayed into one memtable.
 const REPLAYED_LOGS_MAX: usize = 64;
-/// Part of a memtable, and most bytes, that are allocated ahead for an open log whose end is held in memory. Nothing
-/// else can use that room meanwhile.
-const LOG_PARTS_AHEAD: u64 = 4;
-const LOG_BYTES_AHEAD_MAX: u64 = 4 << 20;
 
 /// Recovers the store on `media`, or creates one, and removes leftovers. Background tasks are not started.
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
@@ -193,8 +189,7 @@ fn core_of(
     limits: Limits,
     library: Arc<Library>,
 ) -> Core {
-    let ahead_bytes = limits.short.memtable_bytes as u64 / LOG_PARTS_AHEAD;
-    let ahead_bytes = options.map_files.then_some(ahead_bytes.min(LOG_BYTES_AHEAD_MAX));
+    let ahead_bytes = options.map_files.then_some(limits.short.memtable_bytes as u64);
     let wal = Wal::new(found.current.store, found.previous, ahead_bytes);
     let mut writer = Writer::new(found.last_seq + 1, wal);
     writer.logs = found.active.logs;

@@ -11,7 +11,9 @@
 //!    the device anyway, and its syncs would only add writes of TAIL.
 //! 2. Blocks of the log's file are allocated before bytes for them are held. Unused ones are freed when the log is
 //!    finished or, after a crash, when the store is opened.
-//! 3. After a failed sync of the log, held bytes are not written any more.
+//! 3. Held bytes are written up to the next multiple of [`HELD_BYTES_MAX`], even if that is within a record: the page
+//!    cache takes aligned bytes in one piece. A record that is torn there was not acknowledged.
+//! 4. After a failed sync of the log, held bytes are not written any more.
 
 use super::files::{Files, Handle};
 use super::mapping::Mapping;
@@ -22,6 +24,12 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Cause, Error, Kind, Ledger, Result, Syncing};
+
+/// Blocks are allocated for the whole log at once, as that takes long, if the file system has so many times that room.
+const ROOM_PARTS: u64 = 64;
+/// Else for this part of it, and at most so many bytes: nothing else can use that room meanwhile.
+const PARTS_AHEAD: u64 = 4;
+const PART_BYTES_MAX: u64 = 4 << 20;
 
 /// An area that is not written any more.
 pub(super) struct KeptArea {
@@ -89,7 +97,7 @@ struct End {
     unsynced: u64,
     /// Blocks of the file are allocated up to this offset; 0 if none were allocated ahead.
     roomy_until: u64,
-    /// Bytes to allocate at a time. `None` if nothing may be held.
+    /// Most bytes to allocate at a time. `None` if nothing may be held.
     ahead_bytes: Option<u64>,
     tail: Option<Tail>,
 }
@@ -115,27 +123,39 @@ impl FileArea {
         if end.tail.is_none() {
             end.tail = self.tail_file.take(self.number);
         }
-        let (at, until) = (end.at, end.at + bytes.len() as u64);
-        let fits = end.tail.as_ref().is_some_and(|tail| tail.has_room_for(bytes.len()));
-        if !fits || until > end.roomy_until {
-            self.write_held(end)?;
+        let until = end.at + bytes.len() as u64;
+        if until > end.roomy_until || bytes.len() > HELD_BYTES_MAX {
+            self.write_held(end, &[])?;
         }
         if bytes.len() > HELD_BYTES_MAX {
             return Ok(false);
         }
-        let is_held = self.has_room(end, until) && end.tail.as_mut().is_some_and(|tail| tail.hold(at, bytes));
+        let is_held = self.has_room(end, until) && self.hold_with_room(end, bytes)?;
         if !is_held {
-            self.write_held(end)?;
+            self.write_held(end, &[])?;
             self.end_tail(end);
         }
         Ok(is_held)
+    }
+
+    /// The same, with blocks for `bytes` in the file: they are held from the next boundary on, and what is before it is
+    /// written. False if the mapping failed.
+    fn hold_with_room(&self, end: &mut End, bytes: &[u8]) -> Result<bool> {
+        let to_boundary = HELD_BYTES_MAX - (end.at % HELD_BYTES_MAX as u64) as usize;
+        let (before, after) = bytes.split_at(if bytes.len() < to_boundary { 0 } else { to_boundary });
+        if !before.is_empty() {
+            self.write_held(end, before)?;
+        }
+        let at = end.at + before.len() as u64;
+        Ok(after.is_empty() || end.tail.as_mut().is_some_and(|tail| tail.hold(at, after)))
     }
 
     /// True if blocks are allocated up to `until`. If they are not, some are allocated, if there is a TAIL for their
     /// bytes; nothing may be held then, as a failure frees all blocks behind the file's bytes.
     fn has_room(&self, end: &mut End, until: u64) -> bool {
         if until > end.roomy_until && end.tail.is_some() {
-            let bytes = end.ahead_bytes.unwrap_or(0).max(until - end.at);
+            let room = self.files.room_bytes().unwrap_or(0);
+            let bytes = bytes_ahead(end.ahead_bytes.unwrap_or(0), room).max(until - end.at);
             let is_taken = self.file.take_room(end.at, bytes);
             end.roomy_until = if is_taken { end.at + bytes } else { 0 };
         }
@@ -150,15 +170,16 @@ impl FileArea {
         }
     }
 
-    /// Writes the held bytes to the file. After an error they are still held.
-    fn write_held(&self, end: &mut End) -> Result<()> {
-        let Some(tail) = end.tail.as_mut().filter(|tail| !tail.held().1.is_empty()) else { return Ok(()) };
+    /// Writes the held bytes to the file, and `more` behind them. After an error the same bytes are held.
+    fn write_held(&self, end: &mut End, more: &[u8]) -> Result<()> {
+        let Some(tail) = end.tail.as_mut().filter(|tail| tail.held_bytes() + more.len() > 0) else {
+            return Ok(());
+        };
         if !self.tail_file.is_used_by(self.number) {
             return Err(Error::new(Kind::Poisoned, "the store was opened again meanwhile"));
         }
-        let (begin, held) = tail.held();
-        self.file.write(begin, held)?;
-        tail.empty();
+        let begin = end.at - tail.held_bytes() as u64;
+        tail.hand_over(more, |bytes| self.file.write(begin, bytes))?;
         if tail.has_failed() {
             self.end_tail(end);
         }
@@ -182,7 +203,7 @@ impl AreaWriter for FileArea {
 
     fn sync(&self) -> Result<()> {
         let mut end = self.end.lock();
-        self.write_held(&mut end).map_err(not_for_room)?;
+        self.write_held(&mut end, &[]).map_err(not_for_room)?;
         end.unsynced = 0;
         drop(end);
         let synced = self.syncing.run(|| {
@@ -202,7 +223,7 @@ impl AreaWriter for FileArea {
 
     fn finish(&self) -> Result<()> {
         let end = &mut *self.end.lock();
-        self.write_held(end)?;
+        self.write_held(end, &[])?;
         self.end_tail(end);
         if std::mem::take(&mut end.roomy_until) > end.at {
             // If it fails, the blocks stay allocated for as long as the file exists.
@@ -218,6 +239,11 @@ impl Drop for FileArea {
         let _ = (!self.is_in_doubt.load(Relaxed)).then(|| self.finish());
         self.end_tail(&mut self.end.lock());
     }
+}
+
+/// Bytes to allocate ahead, of the `most` that may be.
+fn bytes_ahead(most: u64, room: u64) -> u64 {
+    (most / PARTS_AHEAD).min(PART_BYTES_MAX).max(room / ROOM_PARTS).min(most)
 }
 
 /// Syncs never fail for lack of room (`Media`, 6).
@@ -244,13 +270,54 @@ mod tests {
         tail_file.settle(|_| false).unwrap();
         let (file, count) = (files.create("000001.log").unwrap(), (Arc::default(), Cause::Log));
         let area = FileArea::new(1, file, (files, tail_file), count);
-        area.map(64 << 10);
+        area.map(1 << 20);
         let mut at = 0;
         for piece in bytes.chunks(1000) {
             area.append(at, piece).unwrap();
             at += piece.len() as u64;
         }
         area
+    }
+
+    #[test]
+    fn little_room_is_not_taken_all_at_once() {
+        let mib = [1, 2, 8, 64, 512, 4096].map(|mib: u64| mib << 20);
+        assert_eq!(mib.map(|room| bytes_ahead(8 << 20, room) >> 20), [2, 2, 2, 2, 8, 8]);
+        assert_eq!(mib.map(|room| bytes_ahead(64 << 20, room) >> 20), [4, 4, 4, 4, 8, 64]);
+    }
+
+    #[test]
+    fn it_is_written_from_boundary_to_boundary() {
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+            return println!("skipped: no /dev/shm");
+        };
+        let (max, mut bytes) = (HELD_BYTES_MAX as u64, vec![5; 2 * HELD_BYTES_MAX + 10]);
+        let area = written(dir.path(), &bytes);
+        let there = || std::fs::read(dir.path().join("000001.log")).unwrap();
+        let mut append = |length: usize| {
+            let piece: Vec<u8> = (0..length).map(|n| n as u8).collect();
+            area.append(bytes.len() as u64, &piece).unwrap();
+            bytes.extend(piece);
+            let held = Left::decode(&std::fs::read(dir.path().join(TAIL)).unwrap()).unwrap();
+            let there = there();
+            let begin = held.as_ref().map_or(there.len() as u64, |left| left.begin);
+            let held = held.map_or(Vec::new(), |left| left.held);
+            assert_eq!([&there[..begin as usize], &held].concat(), bytes, "{length}");
+            (there.len() as u64, held.len() as u64)
+        };
+        for _ in 0..200 {
+            let (there, held) = append(1000);
+            assert_eq!((there % max, held < max), (0, true));
+        }
+        let (there, held) = append(1);
+        assert_eq!(append((max - held) as usize), (there + max, 0), "up to a boundary");
+        assert_eq!(append(HELD_BYTES_MAX), (there + 2 * max, 0), "from one to the next");
+        assert_eq!(append(10), (there + 2 * max, 10));
+        assert_eq!(append(HELD_BYTES_MAX), (there + 3 * max, 10), "beyond one");
+        let (longer, held) = append(HELD_BYTES_MAX + 1);
+        assert_eq!((longer, held), (there + 4 * max + 11, 0), "too long");
+        assert_eq!(append(1000), (longer, 1000));
+        assert_eq!(append(HELD_BYTES_MAX), (there + 5 * max, 1011), "to boundaries again");
     }
 
     #[test]

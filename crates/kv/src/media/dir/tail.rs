@@ -31,8 +31,6 @@ const STATE_AT: usize = 24;
 pub(super) struct Tail {
     memory: Box<dyn Memory>,
     log: u64,
-    /// Offset of the held bytes in the log.
-    begin: u64,
     held: Vec<u8>,
     /// Covers the head and the held bytes.
     crc: Crc32c,
@@ -40,22 +38,23 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Holds nothing yet, of log number `log`. `None` if the mapping failed.
-    pub(super) fn new(memory: Box<dyn Memory>, log: u64) -> Option<Tail> {
+    /// Holds nothing yet. `None` if the mapping failed.
+    pub(super) fn new(memory: Box<dyn Memory>) -> Option<Tail> {
         let held = Vec::with_capacity(HELD_BYTES_MAX);
-        let mut tail = Tail { memory, log, begin: 0, held, crc: Crc32c::default(), failed: false };
+        let mut tail = Tail { memory, log: 0, held, crc: Crc32c::default(), failed: false };
         tail.empty();
         (!tail.failed).then_some(tail)
     }
 
-    /// The offset in the log of what is held, and the held bytes.
-    pub(super) fn held(&self) -> (u64, &[u8]) {
-        (self.begin, &self.held)
+    /// The same TAIL, which must be empty, for log number `log`.
+    pub(super) fn of_log(self, log: u64) -> Tail {
+        debug_assert!(self.held.is_empty());
+        Tail { log, ..self }
     }
 
-    /// True if `bytes` more can be held.
-    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
-        self.held.len() + bytes <= HELD_BYTES_MAX
+    /// Bytes that are held.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held.len()
     }
 
     /// True if the mapping failed. What TAIL holds then is not known.
@@ -63,13 +62,12 @@ impl Tail {
         self.failed
     }
 
-    /// Holds `bytes`, the next of the log, at `offset`; there must be room for them. False if the mapping failed: then
-    /// they are not held, and earlier ones still are.
+    /// Holds `bytes`, the next of the log, at `offset`; at most [`HELD_BYTES_MAX`] in all. False if the mapping failed:
+    /// then they are not held, and earlier ones still are.
     pub(super) fn hold(&mut self, offset: u64, bytes: &[u8]) -> bool {
         if self.held.is_empty() {
             self.begin_at(offset);
         }
-        debug_assert_eq!(self.begin + self.held.len() as u64, offset);
         let mut crc = self.crc;
         crc.update(bytes);
         let held = self.held.len();
@@ -82,15 +80,23 @@ impl Tail {
         !self.failed
     }
 
-    /// Forgets what is held: the log's file has it.
-    pub(super) fn empty(&mut self) {
+    /// Has the held bytes and `more` behind them written to the log's file, and forgets them. After an error the same
+    /// bytes are held.
+    pub(super) fn hand_over(&mut self, more: &[u8], write: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
+        let held = self.held.len();
+        self.held.extend_from_slice(more);
+        let written = write(&self.held);
+        self.held.truncate(held);
+        written.map(|()| self.empty())
+    }
+
+    fn empty(&mut self) {
         self.held.clear();
         self.failed |= !self.memory.set(STATE_AT, 0);
     }
 
     /// Begins to hold at `offset`. Nothing is held, so the head may change.
     fn begin_at(&mut self, offset: u64) {
-        self.begin = offset;
         let head = head(self.log, offset);
         self.crc = Crc32c::default();
         self.crc.update(&head);
@@ -213,7 +219,7 @@ mod tests {
     #[test]
     fn what_is_held_completes_the_log_and_nothing_else_does() {
         let memory = Plain::default();
-        let mut tail = Tail::new(Box::new(memory.clone()), 12).unwrap();
+        let mut tail = Tail::new(Box::new(memory.clone())).unwrap().of_log(12);
         let left = || Left::decode(&memory.0.lock()).unwrap();
         assert_eq!(left(), None);
         assert!(tail.hold(100, b"one") && tail.hold(103, b"two"));
@@ -235,12 +241,5 @@ mod tests {
             assert!(!matches!(Left::decode(&bad), Ok(Some(_))), "byte {at}");
         }
         (0..TAIL_BYTES).step_by(7).for_each(|length| fuzzed(&file[..length]));
-    }
-
-    #[test]
-    fn it_holds_so_much_and_no_more() {
-        let mut tail = Tail::new(Box::new(Plain::default()), 1).unwrap();
-        assert!(tail.hold(0, &[1; HELD_BYTES_MAX - 1]));
-        assert_eq!([1, 2].map(|bytes| tail.has_room_for(bytes)), [true, false]);
     }
 }

@@ -27,7 +27,8 @@ pub(super) struct TailFile {
 
 enum State {
     Unsettled,
-    Free,
+    /// With its mapping, once there was one: to map a file again for each log takes long.
+    Free(Option<Tail>),
     /// By the log of this number.
     Used(u64),
 }
@@ -41,12 +42,11 @@ impl TailFile {
     /// Takes TAIL for a log. `None` if it is not free, or cannot be mapped.
     pub(super) fn take(&self, log: u64) -> Option<Tail> {
         let mut state = self.state.lock();
-        let tail = match *state {
-            State::Free => Tail::new(self.files.memory(TAIL, TAIL_BYTES)?, log)?,
-            _ => return None,
-        };
+        let State::Free(mapped) = &mut *state else { return None };
+        let map = || Tail::new(self.files.memory(TAIL, TAIL_BYTES)?);
+        let tail = mapped.take().or_else(map)?;
         *state = State::Used(log);
-        Some(tail)
+        Some(tail.of_log(log))
     }
 
     /// True unless the log lost TAIL to a later opening.
@@ -60,12 +60,12 @@ impl TailFile {
         if !matches!(*state, State::Used(user) if user == log) {
             return;
         }
-        let is_empty = match tail.has_failed() {
+        *state = match tail.has_failed() {
             // What the file holds then is not known.
-            true => self.remove().is_ok(),
-            false => tail.held().1.is_empty(),
+            true if self.remove().is_ok() => State::Free(None),
+            false if tail.held_bytes() == 0 => State::Free(Some(tail)),
+            _ => State::Unsettled,
         };
-        *state = if is_empty { State::Free } else { State::Unsettled };
     }
 
     /// Makes sure that nothing is left in TAIL, unless a log uses it. `is_gone` says whether the writer of that log
@@ -73,12 +73,12 @@ impl TailFile {
     pub(super) fn settle(&self, is_gone: impl FnOnce(u64) -> bool) -> Result<()> {
         let mut state = self.state.lock();
         match *state {
-            State::Free => return Ok(()),
+            State::Free(_) => return Ok(()),
             State::Used(log) if !is_gone(log) => return Ok(()),
             _ => *state = State::Unsettled,
         }
         self.complete_log()?;
-        *state = State::Free;
+        *state = State::Free(None);
         Ok(())
     }
 
