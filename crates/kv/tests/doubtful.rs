@@ -13,7 +13,7 @@ const SECTOR: usize = 512;
 
 #[derive(Default)]
 pub(crate) struct State {
-    names: BTreeMap<String, usize>,
+    pub(crate) names: BTreeMap<String, usize>,
     /// Names as they were at the last sync, and what happened since.
     safe_names: BTreeMap<String, usize>,
     changes: Vec<Change>,
@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) syncs_before_failure: Option<u32>,
     /// Bytes that all files can have; not enforced.
     pub(crate) room: Option<u64>,
+    /// Files mapped so far.
+    pub(crate) mappings: usize,
     /// The device cannot read the first bytes of this file.
     pub(crate) unreadable: Option<String>,
 }
@@ -278,6 +280,7 @@ impl Files for Doubtful {
         if there < bytes {
             state.files[file].write(there, &vec![0; bytes - there]);
         }
+        state.mappings += 1;
         Some(Box::new(Shared { state: self.0.clone(), file }))
     }
     fn held_bytes_min(&self) -> u64 {
@@ -321,8 +324,10 @@ impl Handle for Open {
         let mut state = self.state.lock();
         let is_roomy = offset as usize + bytes.len() <= state.files[self.file].roomy_until;
         let full = !is_roomy && state.is_full();
-        let bytes = if full { &bytes[..bytes.len() / 2] } else { bytes };
         let goes = state.call()?;
+        // Of what goes while the power does, chance decides later.
+        let is_whole = !full && (!goes || state.fault == Fault::Cut);
+        let bytes = if is_whole { bytes } else { &bytes[..bytes.len() / 2] };
         state.files[self.file].write(offset as usize, bytes);
         if goes || full { Err(state.lost()) } else { Ok(()) }
     }

@@ -23,6 +23,8 @@ fn life(seed: u64, nth: u64) -> bool {
     let env: Arc<dyn Env> = sim.env();
     let (files, mut history) = (Doubtful::default(), History::default());
     let mut rng = SmallRng::seed_from_u64(seed ^ nth << 32);
+    // With so much of it, room is taken for a whole log, whose end is held from one boundary to the next.
+    files.0.lock().room = seed.is_multiple_of(2).then_some(1 << 30);
     sim.run(|| {
         let mut died = false;
         for round in 0..4 {
@@ -114,6 +116,28 @@ fn put(store: &Store, range: std::ops::Range<u32>) {
 
 fn count(store: &Store) -> usize {
     (0..1000u32).filter(|n| store.get(&n.to_be_bytes()).unwrap().is_some()).count()
+}
+
+#[test]
+fn room_is_taken_and_tail_mapped_once_for_many_logs() {
+    let sim = Sim::new(7);
+    let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
+    files.0.lock().room = Some(1 << 30);
+    sim.run(|| {
+        let media = files.directory();
+        for opening in 1..=2 {
+            let store = Store::open(media.clone(), env.clone(), small()).unwrap();
+            for n in 0..1000u32 {
+                store.put(&n.to_be_bytes(), &[7; 900]).unwrap();
+            }
+            let logs = store.stat().since_opened.flushes();
+            let state = files.0.lock();
+            assert!(logs > 5, "{logs} in opening {opening}");
+            assert_eq!((state.mappings, state.names.contains_key("TAIL")), (1, true));
+            drop(state);
+            store.close().unwrap();
+        }
+    });
 }
 
 /// A store of 200 records whose process is gone, the last of them in TAIL.
@@ -265,6 +289,50 @@ fn a_store_that_failed_and_is_opened_again_in_its_process_writes_nothing_more() 
         let store = open(&files, &env).unwrap();
         assert_eq!((count(&store), store.get(b"synced").unwrap()), (200, Some(b"1".to_vec())));
     });
+}
+
+/// A write that fails leaves part of a record behind the end of the log, which the next opening may find to be whole,
+/// and continue. A snapshot keeps the log of the failed store alive, with room allocated behind it.
+#[test]
+fn a_log_that_another_opening_continued_is_not_cut() {
+    let sim = Sim::new(7);
+    let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
+    sim.run(|| {
+        let media = files.directory();
+        let store = Store::open(media.clone(), env.clone(), small()).unwrap();
+        put(&store, 0..200);
+        store.sync().unwrap();
+        let snapshot = store.snapshot();
+        (files.0.lock().left, files.0.lock().fault) = (Some(1), Fault::Once);
+        assert_eq!(store.put(b"refused", &[7; 500]).unwrap_err().kind(), Kind::Io);
+        (files.0.lock().left, files.0.lock().fault) = (None, Fault::Cut);
+        drop(store);
+        let store = Store::open(media.clone(), env.clone(), small()).unwrap();
+        put(&store, 200..300);
+        store.sync().unwrap();
+        drop(snapshot);
+        files.0.lock().off = true;
+        drop((store, media));
+        files.0.lock().off = false;
+        assert_eq!(count(&open(&files, &env).unwrap()), 300);
+    });
+}
+
+/// Somebody fills the file system when room was allocated for the log.
+#[test]
+fn a_flush_has_the_room_that_the_log_does_not_use() {
+    let Some(mount) = Mounted::ext4(128 << 20) else { return };
+    let options = DirectoryOptions { table_bytes: 512 << 10 };
+    let media = Directory::open(&mount.root.join("store"), options).unwrap();
+    let options = Options { memtable_bytes: 8 << 20, ..small() };
+    let store = Store::open(media, RealEnv::new(), options).unwrap();
+    put(&store, 0..500);
+    let mut other = std::fs::File::create(mount.root.join("other")).unwrap();
+    for bytes in [1 << 20, 4096] {
+        while std::io::Write::write_all(&mut other, &vec![7; bytes]).is_ok() {}
+    }
+    store.flush().unwrap();
+    store.close().unwrap();
 }
 
 /// Links of logs are the source's files.

@@ -37,6 +37,8 @@ struct Log {
     number: u64,
     area: Arc<dyn AreaWriter>,
     framer: Framer,
+    /// Its end may be held, and room be allocated ahead.
+    is_mapped: bool,
     /// Length in bytes, including pending ones.
     bytes: u64,
     /// Framed bytes that were not handed to the medium yet.
@@ -90,9 +92,9 @@ impl Wal {
     /// Closes the open log, if there is one, and begins log `number`. If there is no room for it, the open one stays.
     pub(crate) fn begin(&mut self, media: &dyn Media, number: u64, seq: u64) -> Result<()> {
         let mut previous = self.previous;
+        self.finish()?;
         if let Some(log) = &mut self.log {
             log.hand_over()?;
-            log.area.finish()?;
             previous = Previous { number: log.number, length: log.bytes };
         }
         let (name, framer) = (Area::log(number), Framer::new(Area::log(number), self.store));
@@ -115,7 +117,8 @@ impl Wal {
             area.map(bytes);
         }
         let bytes = self.frame.len() as u64;
-        let log = Log { number, area, framer, bytes, pending: Vec::new(), safe: 0, marked: 0 };
+        let is_mapped = self.ahead_bytes.is_some();
+        let log = Log { number, area, framer, is_mapped, bytes, pending: Vec::new(), safe: 0, marked: 0 };
         self.previous = previous;
         self.total += bytes;
         if let Some(log) = self.log.replace(log) {
@@ -139,6 +142,16 @@ impl Wal {
         log.marked = marked;
         *total += frame.len() as u64;
         Ok(*total)
+    }
+
+    /// Ends holding and frees what was allocated ahead for the open log ([`AreaWriter::finish`]). False if there is
+    /// nothing to end.
+    pub(crate) fn finish(&mut self) -> Result<bool> {
+        let Some(log) = self.log.as_mut().filter(|log| log.is_mapped) else { return Ok(false) };
+        log.hand_over()?;
+        log.area.finish()?;
+        log.is_mapped = false;
+        Ok(true)
     }
 
     /// Hands all pending bytes to the medium, and returns what is to be synced.

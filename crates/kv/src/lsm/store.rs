@@ -102,6 +102,7 @@ impl Store {
 
     fn close_log(&self, writer: &mut Writer) -> Result<()> {
         self.core.state.check_writable()?;
+        self.core.finish_log(writer)?;
         self.core.sync_held(writer)?;
         let closed = writer.wal.open_log();
         if closed.is_some() {

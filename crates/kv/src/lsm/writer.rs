@@ -13,7 +13,7 @@ use crate::options::{Durability, Rules};
 use std::sync::Arc;
 use vellum_base::sync::MutexGuard;
 use vellum_base::sync::atomic::Ordering;
-use vellum_base::{Nanos, Result};
+use vellum_base::{Kind, Nanos, Result};
 
 /// Approximate memory per entry of a memtable's index.
 pub(crate) const INDEX_BYTES: usize = 40;
@@ -139,17 +139,7 @@ impl Core {
         let record = record_bytes(batch.bytes());
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
         let full = needed > self.memtable_bytes_max() || log_bytes + record > self.limits.log_bytes;
-        if !writer.has_puts && !batch.only_deletes() {
-            self.wait_to_begin_puts()?;
-        }
-        let is_large = batch.bytes() > self.memtable_bytes_max();
-        if full && (writer.memtable_bytes > 0 || is_large) {
-            match batch.only_deletes() {
-                _ if is_large => self.wait_for_large(batch)?,
-                true => self.wait_to_delete()?,
-                false => self.wait_for_tables(self.spare_for(false), 0)?,
-            }
-        }
+        self.or_finish_log(writer, |writer| self.wait_for_batch(writer, batch, full))?;
         if full && writer.memtable_bytes > 0 {
             self.freeze(writer)?;
         }
@@ -158,6 +148,28 @@ impl Core {
             self.wait_for_level0()?;
         }
         Ok(self.slow_down(tables, record))
+    }
+
+    /// Waits for the room of a batch, which may not fit into the memtable.
+    fn wait_for_batch(&self, writer: &Writer, batch: &Batch, is_full: bool) -> Result<()> {
+        if !writer.has_puts && !batch.only_deletes() {
+            self.wait_to_begin_puts()?;
+        }
+        let is_large = batch.bytes() > self.memtable_bytes_max();
+        match batch.only_deletes() {
+            _ if !is_full || writer.memtable_bytes == 0 && !is_large => Ok(()),
+            _ if is_large => self.wait_for_large(batch),
+            true => self.wait_to_delete(),
+            false => self.wait_for_tables(self.spare_for(false), 0),
+        }
+    }
+
+    /// Waits for room. Where there is none, what was allocated ahead for the open log is freed.
+    fn or_finish_log(&self, writer: &mut Writer, wait: impl Fn(&Writer) -> Result<()>) -> Result<()> {
+        match wait(writer) {
+            Err(error) if error.kind() == Kind::NoSpace && self.finish_log(writer)? => wait(writer),
+            waited => waited,
+        }
     }
 
     pub(crate) fn level0_tables(&self) -> usize {
@@ -181,7 +193,7 @@ impl Core {
         self.state.check_writable()?;
         let mut writer = self.writer.lock();
         if writer.memtable_bytes > 0 {
-            self.wait_to_flush(&writer)?;
+            self.or_finish_log(&mut writer, |writer| self.wait_to_flush(writer))?;
             self.freeze(&mut writer)?;
         }
         let upto = writer.next_seq - 1;
@@ -232,6 +244,12 @@ impl Core {
     /// Waits until all log bytes below `upto` are durable.
     fn sync_upto(&self, upto: u64) -> Result<()> {
         self.state.sync.upto(upto, || self.sync_all(upto), || self.state.check_writable())
+    }
+
+    /// Frees what was allocated ahead for the open log. False if that is nothing.
+    pub(crate) fn finish_log(&self, writer: &mut Writer) -> Result<bool> {
+        let finished = self.with_room(|| writer.wal.finish());
+        finished.map_err(|error| self.state.refused_or_poisoned(error))
     }
 
     /// Syncs all logs while writers wait.

@@ -10,12 +10,14 @@
 //! 1. Holding begins when as many bytes were appended since the last sync as can be held. A writer that syncs waits for
 //!    the device anyway, and its syncs would only add writes of TAIL.
 //! 2. Blocks of the log's file are allocated before bytes for them are held. Unused ones are freed when the log is
-//!    finished or, after a crash, when the store is opened.
-//! 3. Held bytes are written up to the next multiple of [`HELD_BYTES_MAX`], even if that is within a record: the page
-//!    cache takes aligned bytes in one piece. A record that is torn there was not acknowledged.
-//! 4. After a failed sync of the log, held bytes are not written any more.
+//!    finished or else when the store is opened again.
+//! 3. Held bytes are written up to the next multiple of [`HELD_BYTES_MAX`], even if that is within a record, whose rest
+//!    is held then: the page cache takes aligned bytes in one piece.
+//! 4. A log that is dropped and was not finished changes its file no more: after a failure another opening may have
+//!    continued it. What it held stays in TAIL.
 
 use super::files::{Files, Handle};
+use super::host::WRITE_BYTES;
 use super::mapping::Mapping;
 use super::tail::{HELD_BYTES_MAX, Left, Tail};
 use super::tail_file::TailFile;
@@ -25,9 +27,14 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Cause, Error, Kind, Ledger, Result, Syncing};
 
-/// Blocks are allocated for the whole log at once, as that takes long, if the file system has so many times that room.
+/// What is held is written in one piece.
+const _: () = assert!(HELD_BYTES_MAX as u64 == WRITE_BYTES);
+
+/// So many bytes are allocated ahead at a time, as that takes long, if the file system has `ROOM_PARTS` times that
+/// room.
+const AHEAD_BYTES_MAX: u64 = 8 << 20;
 const ROOM_PARTS: u64 = 64;
-/// Else for this part of it, and at most so many bytes: nothing else can use that room meanwhile.
+/// Else this part of the log, and at most so many bytes: nothing else can use that room meanwhile.
 const PARTS_AHEAD: u64 = 4;
 const PART_BYTES_MAX: u64 = 4 << 20;
 
@@ -82,8 +89,6 @@ pub(super) struct FileArea {
     tail_file: Arc<TailFile>,
     /// Its directory entry is durable.
     named: AtomicBool,
-    /// A sync has failed.
-    is_in_doubt: AtomicBool,
     syncing: Syncing,
     end: Mutex<End>,
 }
@@ -110,12 +115,12 @@ impl FileArea {
         (files, tail_file): (Arc<dyn Files>, Arc<TailFile>),
         (ledger, cause): (Arc<Ledger>, Cause),
     ) -> FileArea {
-        let (named, is_in_doubt, syncing, end) = Default::default();
-        FileArea { file, files, ledger, cause, number, tail_file, named, is_in_doubt, syncing, end }
+        let (named, syncing, end) = Default::default();
+        FileArea { file, files, ledger, cause, number, tail_file, named, syncing, end }
     }
 
     /// Holds `bytes`, the next of the area. False if they must be written by a call: then nothing is held before them.
-    /// After an error the area is as it was.
+    /// After an error the area is as it was, but for bytes in the file behind its end, which are overwritten or cut.
     fn hold(&self, end: &mut End, bytes: &[u8]) -> Result<bool> {
         if end.ahead_bytes.is_none() || end.unsynced < self.files.held_bytes_min() {
             return Ok(false);
@@ -138,9 +143,12 @@ impl FileArea {
         Ok(is_held)
     }
 
-    /// The same, with blocks for `bytes` in the file: they are held from the next boundary on, and what is before it is
-    /// written. False if the mapping failed.
+    /// The same, with blocks for `bytes` in the file. If they reach the next boundary, what is before it is written, and
+    /// the rest is held. False if the mapping failed.
     fn hold_with_room(&self, end: &mut End, bytes: &[u8]) -> Result<bool> {
+        if end.tail.is_none() {
+            return Ok(false);
+        }
         let to_boundary = HELD_BYTES_MAX - (end.at % HELD_BYTES_MAX as u64) as usize;
         let (before, after) = bytes.split_at(if bytes.len() < to_boundary { 0 } else { to_boundary });
         if !before.is_empty() {
@@ -155,9 +163,9 @@ impl FileArea {
     fn has_room(&self, end: &mut End, until: u64) -> bool {
         if until > end.roomy_until && end.tail.is_some() {
             let room = self.files.room_bytes().unwrap_or(0);
-            let bytes = bytes_ahead(end.ahead_bytes.unwrap_or(0), room).max(until - end.at);
-            let is_taken = self.file.take_room(end.at, bytes);
-            end.roomy_until = if is_taken { end.at + bytes } else { 0 };
+            let is_taken = |bytes: &u64| self.file.take_room(end.at, (*bytes).max(until - end.at));
+            let taken = bytes_ahead(end.ahead_bytes.unwrap_or(0), room).into_iter().find(is_taken);
+            end.roomy_until = taken.map_or(0, |bytes| until.max(end.at + bytes));
         }
         until <= end.roomy_until
     }
@@ -170,8 +178,10 @@ impl FileArea {
         }
     }
 
-    /// Writes the held bytes to the file, and `more` behind them. After an error the same bytes are held.
+    /// Writes the held bytes to the file, and `more` behind them, which only TAIL's user has. After an error the same
+    /// bytes are held.
     fn write_held(&self, end: &mut End, more: &[u8]) -> Result<()> {
+        debug_assert!(more.is_empty() || end.tail.is_some());
         let Some(tail) = end.tail.as_mut().filter(|tail| tail.held_bytes() + more.len() > 0) else {
             return Ok(());
         };
@@ -206,15 +216,14 @@ impl AreaWriter for FileArea {
         self.write_held(&mut end, &[]).map_err(not_for_room)?;
         end.unsynced = 0;
         drop(end);
-        let synced = self.syncing.run(|| {
+        self.syncing.run(|| {
             self.file.sync()?;
             if !self.named.load(Relaxed) {
                 self.files.sync_names()?;
                 self.named.store(true, Relaxed);
             }
             Ok(())
-        });
-        synced.inspect_err(|_| self.is_in_doubt.store(true, Relaxed))
+        })
     }
 
     fn map(&self, ahead_bytes: u64) {
@@ -235,15 +244,14 @@ impl AreaWriter for FileArea {
 
 impl Drop for FileArea {
     fn drop(&mut self) {
-        // Held bytes that are not written stay in TAIL, for the next opening.
-        let _ = (!self.is_in_doubt.load(Relaxed)).then(|| self.finish());
         self.end_tail(&mut self.end.lock());
     }
 }
 
-/// Bytes to allocate ahead, of the `most` that may be.
-fn bytes_ahead(most: u64, room: u64) -> u64 {
-    (most / PARTS_AHEAD).min(PART_BYTES_MAX).max(room / ROOM_PARTS).min(most)
+/// Bytes to allocate ahead, of the `most` that may be, and fewer if that fails.
+fn bytes_ahead(most: u64, room: u64) -> [u64; 2] {
+    let part = (most / PARTS_AHEAD).min(PART_BYTES_MAX);
+    [(room / ROOM_PARTS).min(AHEAD_BYTES_MAX).clamp(part, most), part]
 }
 
 /// Syncs never fail for lack of room (`Media`, 6).
@@ -281,9 +289,13 @@ mod tests {
 
     #[test]
     fn little_room_is_not_taken_all_at_once() {
-        let mib = [1, 2, 8, 64, 512, 4096].map(|mib: u64| mib << 20);
-        assert_eq!(mib.map(|room| bytes_ahead(8 << 20, room) >> 20), [2, 2, 2, 2, 8, 8]);
-        assert_eq!(mib.map(|room| bytes_ahead(64 << 20, room) >> 20), [4, 4, 4, 4, 8, 64]);
+        let ahead = |most: u64| {
+            [1u64, 64, 256, 512, 4096]
+                .map(|room| bytes_ahead(most << 20, room << 20).map(|bytes| bytes >> 20))
+        };
+        assert_eq!(ahead(8), [[2, 2], [2, 2], [4, 2], [8, 2], [8, 2]]);
+        assert_eq!(ahead(64), [[4, 4], [4, 4], [4, 4], [8, 4], [8, 4]]);
+        assert_eq!(bytes_ahead(1000, 0), [250, 250]);
     }
 
     #[test]
@@ -347,7 +359,7 @@ mod tests {
         assert_eq!(std::fs::read(&file).unwrap(), bytes);
         area.append(bytes.len() as u64, b"after").unwrap();
         assert_eq!(std::fs::read(&file).unwrap().len(), bytes.len() + 5, "who syncs writes by calls");
-        drop(area);
+        area.finish().unwrap();
         assert_eq!(std::fs::read(&file).unwrap(), [&bytes[..], b"after"].concat());
     }
 }

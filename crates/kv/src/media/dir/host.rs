@@ -30,7 +30,7 @@ const EOPNOTSUPP: i32 = 95;
 /// Most bytes of a write. Linux caches what comes in one write in one piece of memory, as far as it can. Pieces of up
 /// to this size it takes from a processor's own list of free ones, larger ones from memory that nobody has touched
 /// lately. Measured: larger writes took up to ten times as long (docs/decisions/0019).
-const WRITE_BYTES: u64 = 32 << 10;
+pub(super) const WRITE_BYTES: u64 = 32 << 10;
 
 /// How far Linux reads ahead at a time, however much it is told of.
 const READ_AHEAD_BYTES: u64 = 128 << 10;

@@ -68,6 +68,7 @@ impl Tail {
         if self.held.is_empty() {
             self.begin_at(offset);
         }
+        debug_assert!(self.held.len() + bytes.len() <= HELD_BYTES_MAX);
         let mut crc = self.crc;
         crc.update(bytes);
         let held = self.held.len();

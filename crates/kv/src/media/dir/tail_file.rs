@@ -4,7 +4,8 @@
 //! log has all that was held, else unsettled.
 //!
 //! Invariants
-//! 1. TAIL is used only when nothing is left in it.
+//! 1. TAIL is used only when nothing is left in it. It is removed only while it is unsettled, and others are locked
+//!    out: a mapping of a free TAIL is one of the file.
 //! 2. What is left belongs to the newest log: TAIL is emptied before another log is created.
 //! 3. It is written to that log, and TAIL is removed durably, before a log is created or truncated: nothing that was
 //!    truncated comes back.
@@ -28,7 +29,7 @@ pub(super) struct TailFile {
 enum State {
     Unsettled,
     /// With its mapping, once there was one: to map a file again for each log takes long.
-    Free(Option<Tail>),
+    Free(Option<Box<Tail>>),
     /// By the log of this number.
     Used(u64),
 }
@@ -44,7 +45,7 @@ impl TailFile {
         let mut state = self.state.lock();
         let State::Free(mapped) = &mut *state else { return None };
         let map = || Tail::new(self.files.memory(TAIL, TAIL_BYTES)?);
-        let tail = mapped.take().or_else(map)?;
+        let tail = mapped.take().map(|tail| *tail).or_else(map)?;
         *state = State::Used(log);
         Some(tail.of_log(log))
     }
@@ -62,8 +63,8 @@ impl TailFile {
         }
         *state = match tail.has_failed() {
             // What the file holds then is not known.
-            true if self.remove().is_ok() => State::Free(None),
-            false if tail.held_bytes() == 0 => State::Free(Some(tail)),
+            true if tail.held_bytes() == 0 && self.remove().is_ok() => State::Free(None),
+            false if tail.held_bytes() == 0 => State::Free(Some(Box::new(tail))),
             _ => State::Unsettled,
         };
     }
@@ -128,6 +129,6 @@ impl TailFile {
 
 fn unreadable(error: Error) -> Error {
     let next =
-        "a copy of the directory without it opens, and lacks at most 32 KiB of log that were not synced";
+        "a copy of the directory without it opens, and lacks at most 64 KiB of log that were not synced";
     Error::new(error.kind(), format!("read {TAIL}: {error}; {next}"))
 }
