@@ -48,9 +48,9 @@ pub struct Options {
     /// Memory-map the files of a store that has files. Uncompressed leaves, and values in logs, are then read from the
     /// kernel's page cache and not cached a second time; a leaf is verified once in ten seconds, not at each read; and
     /// most writes that are not synced take no system call. Up to 8 MiB of room are allocated ahead for the log. How
-    /// much memory tables occupy is up to the kernel. A read error of the device is still returned as an error: the store installs a SIGBUS handler, which
-    /// passes on signals that are not its own; threads that read must not block SIGBUS. Without this option, each leaf
-    /// that is not in the cache is read by a system call and verified.
+    /// much memory tables occupy is up to the kernel. A read error of the device is still returned as an error: the
+    /// store installs a SIGBUS handler, which passes on signals that are not its own; threads that read must not block
+    /// SIGBUS. Without this option, each leaf that is not in the cache is read by a system call and verified.
     pub map_files: bool,
     /// Filter bits per key, at most 64. With 10 the rate of false positives is about one in a hundred, with 16 one in a
     /// thousand.

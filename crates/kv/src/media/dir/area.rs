@@ -143,8 +143,8 @@ impl FileArea {
         Ok(is_held)
     }
 
-    /// The same, with blocks for `bytes` in the file. If they reach the next boundary, what is before it is written, and
-    /// the rest is held. False if the mapping failed.
+    /// The same, with blocks for `bytes` in the file. If they reach the next boundary, what is before it is written,
+    /// and the rest is held. False if the mapping failed.
     fn hold_with_room(&self, end: &mut End, bytes: &[u8]) -> Result<bool> {
         if end.tail.is_none() {
             return Ok(false);
