@@ -158,7 +158,7 @@ pub struct Done {
     pub bits_corrected: u32,
 }
 
-/// What the I/O is for; schedulers order by it, the ledger explains by it.
+/// How urgent the I/O is; schedulers order by it. What was written for what is counted by [`Cause`](crate::Cause).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum IoClass {
     /// A client waits for it.
