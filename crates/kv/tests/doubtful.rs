@@ -34,8 +34,9 @@ pub(crate) struct State {
     pub(crate) syncs_before_failure: Option<u32>,
     /// Bytes that all files can have; not enforced.
     pub(crate) room: Option<u64>,
-    /// Files mapped so far.
-    pub(crate) mappings: usize,
+    /// Files mapped so far, and how often room was taken ahead.
+    pub(crate) mappings: u64,
+    pub(crate) rooms_taken: u64,
     /// The device cannot read the first bytes of this file.
     pub(crate) unreadable: Option<String>,
 }
@@ -349,6 +350,7 @@ impl Handle for Open {
     fn take_room(&self, offset: u64, bytes: u64) -> bool {
         let mut state = self.state.lock();
         let is_taken = !state.is_full() && !state.call().unwrap_or(true);
+        state.rooms_taken += u64::from(is_taken);
         let file = &mut state.files[self.file];
         // What was taken before, behind the bytes that are there, is given back with what could not be had.
         file.roomy_until = if is_taken { (offset + bytes) as usize } else { file.bytes.len() };

@@ -178,8 +178,8 @@ impl FileArea {
         }
     }
 
-    /// Writes the held bytes to the file, and `more` behind them, which only TAIL's user has. After an error the same
-    /// bytes are held.
+    /// Writes the held bytes to the file, and `more` behind them, which must be empty without TAIL. After an error the
+    /// same bytes are held.
     fn write_held(&self, end: &mut End, more: &[u8]) -> Result<()> {
         debug_assert!(more.is_empty() || end.tail.is_some());
         let Some(tail) = end.tail.as_mut().filter(|tail| tail.held_bytes() + more.len() > 0) else {
