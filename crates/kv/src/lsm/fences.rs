@@ -34,9 +34,21 @@ impl Fences {
     }
 
     /// Adds the next key.
-    #[inline]
-    pub(crate) fn push(&mut self, key: &[u8]) {
+    fn push(&mut self, key: &[u8]) {
         self.packed.push(pack(key.get(self.shared.len()..).unwrap_or_default()));
+    }
+
+    /// Adds the next key, which is `suffix` behind the first `shared` bytes of the last one.
+    #[inline]
+    pub(crate) fn push_next(&mut self, shared: usize, suffix: &[u8]) {
+        let packed = match shared.checked_sub(self.shared.len()) {
+            None => pack(suffix.get(self.shared.len() - shared..).unwrap_or_default()),
+            Some(kept) => {
+                let behind = |word: u64| word.checked_shr(8 * kept.min(PACKED_BYTES) as u32).unwrap_or(0);
+                self.packed.last().unwrap_or(&0) & !behind(u64::MAX) | behind(pack(suffix))
+            }
+        };
+        self.packed.push(packed);
     }
 
     /// Positions that may equal `key`; all before are below it, and all after are above. Empty if none can.

@@ -86,11 +86,12 @@ impl RamBlock {
         Slot { full: BOXED, head: self.boxes.len() as u64 - 1, lines: 0 }
     }
 
+    /// A sector; `boxed` makes a piece of one that is bytes.
     #[inline]
-    fn piece(&self, slot: usize) -> Piece<'static> {
+    fn piece<'s, 'p>(&'s self, slot: usize, boxed: impl FnOnce(&'s Arc<[u8]>) -> Piece<'p>) -> Piece<'p> {
         match self.slots[slot] {
             Slot { lines: 0, full: 0, .. } => Piece::Zero,
-            Slot { lines: 0, head, .. } => Piece::Shared(self.boxes[head as usize].clone()),
+            Slot { lines: 0, head, .. } => boxed(&self.boxes[head as usize]),
             Slot { full, head, lines } => Piece::Pattern(Pattern { full, head, lines }),
         }
     }
@@ -150,7 +151,7 @@ impl PageStore for RamStore {
         while !rest.is_empty() {
             let within = at % SECTOR_BYTES;
             let (out, tail) = rest.split_at_mut(rest.len().min(SECTOR_BYTES - within));
-            block.piece(at / SECTOR_BYTES).read(within, out);
+            block.piece(at / SECTOR_BYTES, |bytes| Piece::Borrowed(bytes)).read(within, out);
             at += out.len();
             rest = tail;
         }
@@ -169,7 +170,7 @@ impl PageStore for RamStore {
         let first = page as usize * self.slots_per_page + slot;
         let block = self.open_block(block);
         for (i, piece) in out.iter_mut().enumerate() {
-            *piece = block.piece(first + i);
+            *piece = block.piece(first + i, |bytes| Piece::Shared(bytes.clone()));
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use super::filter::Filter;
 use super::leaf::Leaf;
 use super::object::ObjectKind;
 use super::pins::Stay;
+use super::scratch;
 use crate::lsm::kept_log::Pointer;
 use crate::media::Mapping;
 use std::ops::Deref;
@@ -103,6 +104,14 @@ impl Object {
     /// The same, and resets it.
     pub(crate) fn take_used(&self) -> bool {
         self.stay().is_some_and(Stay::take_used)
+    }
+
+    /// Drops it; if nobody else holds it, this thread's reads use its memory again. What was compressed is as long as
+    /// no other leaf.
+    pub(crate) fn reuse(self: Arc<Object>) {
+        if let Some(Object::Data { bytes: Bytes::Own(bytes), packed: false, .. }) = Arc::into_inner(self) {
+            scratch::give(bytes.into());
+        }
     }
 
     /// Its size in memory.

@@ -5,7 +5,7 @@
 //! 1. A search finds the same as [`Leaf::find`].
 //! 2. They exist only for leaves all of whose entries decode.
 
-use super::leaf::{Leaf, LeafCursor, RawEntry};
+use super::leaf::{self, Leaf, RawEntry};
 use super::object::HEAD_BYTES;
 use crate::key::Stamp;
 use crate::lsm::fences::Fences;
@@ -21,16 +21,20 @@ pub(crate) struct EntryFences {
 impl EntryFences {
     /// Builds the fences of a leaf. An error if an entry does not decode.
     pub(crate) fn new(leaf: &Leaf, bytes: &[u8]) -> Result<EntryFences> {
-        let mut cursor = LeafCursor::default();
-        cursor.last(leaf, bytes)?;
+        let mut last = Vec::new();
+        leaf.last(bytes, &mut last)?;
         let first = leaf.entry(bytes, HEAD_BYTES)?.map_or(&[][..], |entry| entry.suffix);
-        let mut keys = Fences::between(first, cursor.key(), leaf.entries_about());
+        let mut keys = Fences::between(first, &last, leaf.entries_about());
         let mut offsets = Vec::with_capacity(leaf.entries_about());
-        cursor.first(leaf, bytes)?;
-        while cursor.is_valid() {
-            keys.push(cursor.key());
-            offsets.push(cursor.offset() as u32);
-            cursor.next(leaf, bytes)?;
+        let (mut offset, mut key_bytes) = (HEAD_BYTES, 0);
+        while let Some(entry) = leaf.entry(bytes, offset)? {
+            if entry.shared > key_bytes {
+                return Err(leaf::broken());
+            }
+            key_bytes = entry.shared + entry.suffix.len();
+            keys.push_next(entry.shared, entry.suffix);
+            offsets.push(offset as u32);
+            offset = entry.next;
         }
         Ok(EntryFences { keys, offsets })
     }
@@ -137,5 +141,17 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn an_entry_that_shares_more_than_there_is_does_not_decode() {
+        let (mut builder, mut bytes) = (LeafBuilder::default(), Vec::new());
+        [b"key-a", b"key-b"].iter().for_each(|key| builder.add(*key, Stamp(1), b"value", 0));
+        builder.finish(&mut bytes, ObjectKind::Data, UNIT_BYTES);
+        let leaf = Leaf::check(&bytes, ObjectKind::Data).unwrap();
+        let second = leaf.entry(&bytes, HEAD_BYTES).unwrap().unwrap().next;
+        assert_eq!(bytes[second], 4, "what it shares");
+        bytes[second] = 6;
+        assert!(EntryFences::new(&leaf, &bytes).is_err());
     }
 }

@@ -129,7 +129,7 @@ impl Table {
         let mut stored = Scratch::new(place.units * self.unit_bytes);
         self.read(place.unit, &mut stored)?;
         if self.library.cache.admits(known, stored.len()) {
-            let object = Arc::new(Object::searched(stored[..].into())?);
+            let object = Arc::new(Object::searched(stored.into_box())?);
             self.keep(known, object.clone());
             return object.get(key, stamp, out);
         }

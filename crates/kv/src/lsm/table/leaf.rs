@@ -35,7 +35,7 @@ pub(crate) struct RawEntry<'a> {
     pub next: usize,
 }
 
-fn broken() -> Error {
+pub(super) fn broken() -> Error {
     Error::corrupt("leaf: an entry does not decode")
 }
 

@@ -7,6 +7,7 @@ use super::entry_fences::EntryFences;
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{HEAD_BYTES, Head, ObjectKind, UNIT_BYTES};
 use super::pointed::{LeafValues, value_bytes};
+use super::scratch::Scratch;
 use super::{Object, StoredLeaf, Table};
 use crate::key::Stamp;
 use crate::lsm::cache::Place;
@@ -193,7 +194,8 @@ impl TableStream {
     /// Adds the current leaf to the cache, as a client's read would.
     fn keep(&self, leaf: Leaf) {
         let stored = &self.bytes[self.start..][..self.leaf_bytes];
-        let bytes = Bytes::Own(if self.packed { &self.plain[..] } else { stored }.into());
+        let bytes =
+            Bytes::Own(if self.packed { self.plain[..].into() } else { Scratch::of(stored).into_box() });
         let fences = EntryFences::new(&leaf, &bytes).ok();
         self.table.keep(self.place(), Arc::new(Object::Data { leaf, fences, bytes, packed: self.packed }));
     }
