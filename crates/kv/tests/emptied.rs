@@ -189,7 +189,7 @@ fn is_refused_on(mount: &Mounted) {
 /// The manifest has two keys of each table, and is a slot of NVRAM: keys have to leave room for others in it.
 #[test]
 fn two_long_keys_are_no_reason_to_refuse_short_ones() {
-    for (nvram_bytes, longest) in [(10 * (256 << 10), 16_000), (1 << 20, 8000)] {
+    for (nvram_bytes, longest) in [(10 * (256 << 10), 10_000), (1 << 20, 4000)] {
         let nand = flash_with(NandParams { seed: 3, nvram_bytes, ..Default::default() });
         let open = || open_flash(&nand, RealEnv::new()).unwrap();
         let store = open();

@@ -88,7 +88,7 @@ impl Core {
     /// Handles an error of background work: the store rests or fails.
     fn rests_or_poisoned(&self, error: Error, work: &str) {
         let mut state = self.state.lock();
-        state.rested_at = self.room().tables.max(std::mem::take(&mut state.retried_at));
+        state.rested_at = self.room().free().max(std::mem::take(&mut state.retried_at));
         drop(state);
         self.state.rests_or_poisoned(error, work);
     }

@@ -49,12 +49,13 @@ impl Core {
         match self.media.room_bytes() {
             Some(bytes) => {
                 let table_bytes = self.limits.short.memtable_bytes as u64;
-                Room { tables: bytes / table_bytes, table_bytes, whole_tables: false, is_tight: false }
+                let tables = bytes / table_bytes;
+                Room { tables, listed: u64::MAX, table_bytes, whole_tables: false, is_tight: false }
             }
             None => {
                 let table_bytes = self.media.shape().table_bytes;
-                let tables = self.media.tables_free().min(self.manifest_tables(0));
-                Room { tables, table_bytes, whole_tables: true, is_tight: false }
+                let (tables, listed) = (self.media.tables_free(), self.manifest_tables(0));
+                Room { tables, listed, table_bytes, whole_tables: true, is_tight: false }
             }
         }
     }
@@ -145,13 +146,13 @@ impl Core {
     /// Free tables beyond the reserve.
     fn spare_tables(&self, version: &Version, state: &State) -> u64 {
         let room = self.room();
-        room.tables.saturating_sub(self.reserve(&room, version, state))
+        room.free().saturating_sub(self.reserve(&room, version, state))
     }
 
     /// True if at least `spare` tables are free beyond the reserve.
     pub(crate) fn has_spare_tables(&self, spare: u64, version: &Version, state: &State) -> bool {
         let room = self.room();
-        room.tables >= self.reserve(&room, version, state).saturating_add(spare)
+        room.free() >= self.reserve(&room, version, state).saturating_add(spare)
     }
 
     /// True if a memtable of deletes only may be flushed although less is free than the reserve: nothing else is
@@ -161,7 +162,7 @@ impl Core {
         let is_idle = state.running.is_empty() && state.frozen.is_empty();
         let tight = Room { is_tight: room.whole_tables, ..room };
         let piece = tight.merge_of(version.levels[0].iter(), FLUSHED_TABLES as u64, 0);
-        is_idle && room.tables > self.upper_job(&room, version).min(piece)
+        is_idle && room.free() > self.upper_job(&room, version).min(piece)
     }
 
     /// The reserve: tables that flushing the memtables and merging levels 0 and 1 may need.
@@ -187,7 +188,7 @@ impl Core {
         // The output of running merges exists beside the tables that it replaces, whose room will be free again unless
         // somebody reads from them.
         let lent: u64 = state.running.iter().map(|claim| claim.to_give_back(&room)).sum();
-        room.tables.saturating_add(lent) < self.reserve(&room, version, state) + self.short_tables()
+        room.free().saturating_add(lent) < self.reserve(&room, version, state) + self.short_tables()
     }
 
     /// The sizes at which levels are merged: smaller where room is short.

@@ -154,7 +154,7 @@ impl Core {
             return Ok((self.erase_late(state)?, true));
         }
         if rests {
-            let left = self.room().tables;
+            let left = self.room().free();
             if left > state.rested_at {
                 state.retried_at = left;
                 self.state.try_again(&mut state);

@@ -142,7 +142,7 @@ fn gathered(
     let replaced = situation.room.taken_by(&lower);
     let tables = situation.room.merge_of(lower.iter(), 0, below);
     let claim = Claim { tables, replaced, ..Claim::of(level - 1, smallest, largest) };
-    let is_possible = situation.is_alone(&claim) && tables <= situation.room.tables;
+    let is_possible = situation.is_alone(&claim) && situation.room.fits(tables, lower.len());
     let piece = Piece::default();
     is_possible.then_some(Job { claim, upper: Vec::new(), lower, unclean, discard: false, piece })
 }

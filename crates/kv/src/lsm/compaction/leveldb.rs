@@ -178,7 +178,13 @@ mod tests {
         let mut rules = LevelDb { tired: Some((0, 7)), ..LevelDb::default() };
         let small = Small { count: 8, in_steps: true, each: 1 << 16, all: 1 << 19, table_bytes: 1 << 20 };
         let shape = Shape { level0_compact: 4, level1_bytes: 1 << 20, level_factor: 10, small };
-        let room = Room { tables: 100, table_bytes: 1 << 20, whole_tables: false, is_tight: false };
+        let room = Room {
+            tables: 100,
+            listed: u64::MAX,
+            table_bytes: 1 << 20,
+            whole_tables: false,
+            is_tight: false,
+        };
         let situation = Situation::new(&[], &[], None, room);
         assert!(rules.pick(&Version::default(), &shape, &situation, 1 << 20).is_none());
         assert_eq!(rules.tired, None, "every flush would be merged at once, and no other table could tire");

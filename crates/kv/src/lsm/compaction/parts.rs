@@ -42,7 +42,7 @@ pub(super) fn merge(core: &Arc<Core>, job: &Job, version: &Arc<Version>, paralle
 fn idle(core: &Core, state: &State) -> usize {
     let busy = state.running.len() + state.helpers;
     let idle = core.options.compaction_tasks.saturating_sub(busy);
-    idle.min(usize::try_from(core.room().beside(&state.running).tables).unwrap_or(usize::MAX))
+    idle.min(usize::try_from(core.room().beside(&state.running).free()).unwrap_or(usize::MAX))
 }
 
 fn in_parts(

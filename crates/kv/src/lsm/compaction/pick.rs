@@ -139,8 +139,9 @@ impl<'a> Situation<'a> {
         let room = &self.room;
         let deletes = !self.is_watched && is_deleting(&job.upper);
         let wins = !room.whole_tables || job.claim.level == 0 || deletes;
-        let left = room.tables.saturating_add(job.claim.replaced);
-        job.claim.tables <= room.tables && (wins || left >= self.reserve + kept.min(job.claim.tables))
+        let left = room.free().saturating_add(job.claim.replaced);
+        room.fits(job.claim.tables, job.replaced().count())
+            && (wins || left >= self.reserve + kept.min(job.claim.tables))
     }
 
     /// True if no running job conflicts with the claim.
@@ -358,7 +359,7 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     let along = usize::from(done > 0 && is_short(&job.lower[done - 1]));
     let piece = |along: usize, count: usize| {
         let lower = with_sharers(version, level + 1, job.lower[done - along..done + count].to_vec());
-        (needed(&lower) <= room.tables).then_some((count, lower))
+        room.fits(needed(&lower), lower.len()).then_some((count, lower))
     };
     let least = all.min(1);
     let longest = |along: usize| (least..=all).rev().find_map(|count| piece(along, count));

@@ -21,6 +21,9 @@ const FLUSH_TABLES: u64 = 2;
 pub(crate) struct Room {
     /// Tables that can be created.
     pub tables: u64,
+    /// Tables that the manifest can describe beyond those it does. Unlike the medium it never holds what a merge reads
+    /// and what it writes at once.
+    pub listed: u64,
     /// Bytes that count as one table.
     pub table_bytes: u64,
     /// A shorter table counts as a whole one, too.
@@ -31,16 +34,34 @@ pub(crate) struct Room {
 
 impl Room {
     /// Less what flushes and the running jobs may still need.
-    pub(crate) fn beside(mut self, running: &[Claim]) -> Room {
+    pub(crate) fn beside(self, running: &[Claim]) -> Room {
         let needed = running.iter().map(|claim| claim.to_come(&self)).sum::<u64>() + FLUSH_TABLES;
-        self.tables = self.tables.saturating_sub(needed);
-        self
+        Room {
+            tables: self.tables.saturating_sub(needed),
+            listed: self.listed.saturating_sub(needed),
+            ..self
+        }
     }
 
     /// With what [`Room::beside`] keeps for flushes, and without allowance for tables that are not full. If that turns
     /// out not to suffice, the merge is abandoned.
     pub(crate) fn in_the_end(self) -> Room {
-        Room { tables: self.tables.saturating_add(FLUSH_TABLES), is_tight: true, ..self }
+        Room {
+            tables: self.tables.saturating_add(FLUSH_TABLES),
+            listed: self.listed.saturating_add(FLUSH_TABLES),
+            is_tight: true,
+            ..self
+        }
+    }
+
+    /// Tables that can be created while none is replaced.
+    pub(crate) fn free(&self) -> u64 {
+        self.tables.min(self.listed)
+    }
+
+    /// True if a merge may create so many tables, in the place of `replaced` that are erased in the end.
+    pub(super) fn fits(&self, created: u64, replaced: usize) -> bool {
+        created <= self.tables && created <= self.listed.saturating_add(replaced as u64)
     }
 
     /// Tables that merging these and `many` more may create. `below_bytes` is the size of the overlapping part of the

@@ -43,7 +43,7 @@ fn shape() -> Shape {
 
 /// For four tables besides those of flushes.
 fn room() -> Room {
-    Room { tables: 6, table_bytes: TABLE_BYTES, whole_tables: true, is_tight: false }
+    Room { tables: 6, listed: u64::MAX, table_bytes: TABLE_BYTES, whole_tables: true, is_tight: false }
 }
 
 /// Of the first table of level 1, which has been merged up to d.
@@ -88,6 +88,22 @@ fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
             .is_some()
     };
     assert_eq!([0, 10, 20].map(picked), [true, true, false]);
+}
+
+/// A manifest does not list what a merge reads beside what it writes; the medium holds both.
+#[test]
+fn a_merge_replaces_tables_in_a_full_manifest() {
+    let version = version(&[(1, b"ah"), (2, b"ab"), (2, b"cd"), (2, b"ef"), (2, b"gh")]);
+    let requested = [Request { level: 1, range: Range::everything() }];
+    let picked = |tables, listed| {
+        let room = Room { tables, listed, ..room() };
+        let situation = Situation::new(&[], &requested, None, room);
+        pick(&version, &shape(), &situation).map(|job| smallest(&job.lower))
+    };
+    // Two tables are kept for flushes; and merging five may make seven.
+    assert_eq!(picked(9, 4), Some(b"aceg".to_vec()));
+    assert_eq!(picked(8, 100), Some(b"ace".to_vec()), "in pieces");
+    assert_eq!(picked(100, 2), None, "but not more than those that it replaces");
 }
 
 /// The piece would replace it, and leave out what it has before.
