@@ -19,7 +19,7 @@ use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::compaction::{Claim, Gather, Job, LevelDb, Progress, Room, Situation, Toll, Window, pick};
 use crate::lsm::manual::Request;
 use crate::lsm::memtable::Memtable;
-use crate::lsm::room::Short;
+use crate::lsm::sizes::Short;
 use crate::lsm::table::{Library, hash};
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
@@ -292,8 +292,9 @@ impl Core {
         match self.options.rules {
             Rules::Vellum => {
                 // While room is short it is kept for writers and for deletes, not used to make reads cheaper.
-                let due = self.toll.is_due(version) && self.has_plenty(version, state);
-                let (kept, is_watched) = (self.kept_for_deletes(state), !self.snapshots.lock().is_empty());
+                let budget = self.budget(version, state);
+                let due = self.toll.is_due(version) && budget.has_plenty();
+                let (kept, is_watched) = (budget.kept_for_deletes(), !self.snapshots.lock().is_empty());
                 pick(version, &shape, &situation.with_toll(due).with_reserve(kept, is_watched))
             }
             Rules::LevelDb => {

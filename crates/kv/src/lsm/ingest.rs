@@ -107,7 +107,7 @@ impl<'a> Ingest<'a> {
         self.next_key.push(self.keyspace.space.number);
         self.next_key.extend_from_slice(key);
         if self.sink.begins_with(&self.next_key, value) {
-            self.core.wait_for_tables(self.core.spare_for(false) + 1, 1)?;
+            self.core.wait_to_ingest()?;
         }
         std::mem::swap(&mut self.key, &mut self.next_key);
         self.entries += 1;

@@ -1,9 +1,11 @@
 //! The ordered engine: an LSM tree (papers/flashkv.txt). Reading order: `store`, `writer` (the path of a write), `core`
-//! (what readers see, locks), `table` and `memtable`, `background`, `flush` and `compaction`; `room` and `wait` (how
-//! much fits, and who waits until it does); `open`, `recover` and `replay`; then further functions: `keyspace`,
-//! `ingest`, `manual`, `checkpoint`, `verify`, `repair`. `kept_log` is about values that stay in logs.
+//! (what readers see, locks), `table` and `memtable`, `background`, `flush` and `compaction`; `budget`, `sizes` and
+//! `wait` (how much room there is, what is smaller where it is short, and who waits for it); `open`, `recover` and
+//! `replay`; then further functions: `keyspace`, `ingest`, `manual`, `checkpoint`, `verify`, `repair`. `kept_log` is
+//! about values that stay in logs.
 
 pub(crate) mod background;
+pub(crate) mod budget;
 pub(crate) mod cache;
 pub(crate) mod cached_units;
 pub(crate) mod checkpoint;
@@ -23,7 +25,7 @@ pub(crate) mod open;
 pub(crate) mod recover;
 pub(crate) mod repair;
 pub(crate) mod replay;
-pub(crate) mod room;
+pub(crate) mod sizes;
 pub(crate) mod source;
 pub(crate) mod stat;
 pub(crate) mod store;

@@ -9,7 +9,7 @@ use crate::lsm::compaction::{LevelDb, Toll, Window};
 use crate::lsm::compaction::{longest_of_piece, tables_of_merge};
 use crate::lsm::core::{Core, Limits, State, View};
 use crate::lsm::recover::{Recovered, recover};
-use crate::lsm::room::Short;
+use crate::lsm::sizes::Short;
 use crate::lsm::table::{Library, Warmed};
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;

@@ -7,6 +7,7 @@
 
 use crate::batch::Batch;
 use crate::journal::LEVELS;
+use crate::lsm::budget::Budget;
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::Range;
 use crate::lsm::manual::Request;
@@ -56,28 +57,29 @@ impl Core {
     /// as that may free room, while there is room for these merges. Puts in the memtable were admitted earlier and have
     /// to be flushed.
     pub(crate) fn wait_to_delete(&self) -> Result<()> {
-        match self.wait_for_tables(self.merge_tables(), LEVELS) {
+        match self.wait_for_room(|budget| budget.has_spare(budget.merge_tables()), LEVELS) {
             Err(error) if error.kind() == Kind::NoSpace => {
-                self.wait_for_room(|version, state| self.may_delete(version, state), 0)
+                self.wait_for_room(|budget| budget.may_flush_deletes(), 0)
             }
             waited => waited,
         }
     }
 
+    /// Waits until the memtable may be frozen so that puts can go on.
+    pub(crate) fn wait_to_put(&self) -> Result<()> {
+        self.wait_for_room(|budget| budget.has_spare(budget.spare_for(false)), 0)
+    }
+
+    /// Waits until another table may be ingested.
+    pub(crate) fn wait_to_ingest(&self) -> Result<()> {
+        self.wait_for_room(|budget| budget.has_spare(budget.spare_for(false) + 1), 1)
+    }
+
     /// Waits until puts may be added to a memtable that has none: deletes may have to flush them with the room that is
     /// kept for deletes.
     pub(crate) fn wait_to_begin_puts(&self) -> Result<()> {
-        let is_empty = |version: &Version| version.levels.iter().all(Vec::is_empty);
         let bytes = 2 * self.memtable_bytes_max().min(BEGUN_BYTES_MAX); // as a log, and as a table
-        let may = |version: &Version, state: &State| {
-            is_empty(version) || self.has_room_to_flush(bytes, version, state)
-        };
-        self.wait_for_room(may, 1)
-    }
-
-    fn may_delete(&self, version: &Version, state: &State) -> bool {
-        let spare = self.spare_for(true).min(self.limits.spare_tables_max);
-        self.has_spare_tables(spare, version, state) || self.has_room_for_deletes(version, state)
+        self.wait_for_room(|budget| budget.has_no_table() || budget.may_flush(bytes), 1)
     }
 
     /// Waits until there is room for a batch larger than a memtable: for its log, its tables, and merging these.
@@ -85,7 +87,8 @@ impl Core {
         let tables = (batch.bytes() as u64).div_ceil(self.room().table_bytes);
         let only_deletes = batch.only_deletes();
         let early = if only_deletes { LEVELS } else { 0 };
-        self.wait_for_tables(self.spare_for(only_deletes) + TIMES_WRITTEN * tables, early)
+        let needed = |budget: &Budget<'_>| budget.spare_for(only_deletes) + TIMES_WRITTEN * tables;
+        self.wait_for_room(|budget| budget.has_spare(needed(budget)), early)
     }
 
     /// Waits while level 0 is full, and until there is room for one more table and for merging it.
@@ -94,24 +97,20 @@ impl Core {
             Err(error) if error.kind() == Kind::NoSpace => {}
             waited => waited?,
         }
-        let is_enough = |version: &Version, state: &State| match writer.has_puts {
-            true => self.has_room_to_flush(writer.memtable_bytes, version, state),
-            false => self.may_delete(version, state),
+        let is_enough = |budget: &Budget<'_>| match writer.has_puts {
+            true => budget.may_flush(writer.memtable_bytes),
+            false => budget.may_flush_deletes(),
         };
         self.wait_for_room(is_enough, 1)
     }
 
-    /// Waits until `spare` tables are free beyond the reserve for merges; an error if that cannot be reached, as
-    /// compaction would be left without the room that it needs to free any. To get there the first `early` levels are
-    /// merged before they are due, if that may free room.
-    pub(crate) fn wait_for_tables(&self, spare: u64, early: usize) -> Result<()> {
-        self.wait_for_room(|version, state| self.has_spare_tables(spare, version, state), early)
-    }
-
-    fn wait_for_room(&self, is_enough: impl Fn(&Version, &State) -> bool, early: usize) -> Result<()> {
+    /// Waits until there is enough room; an error if that cannot be reached, as compaction would be left without the
+    /// room that it needs to free any. To get there the first `early` levels are merged before they are due, if that
+    /// may free room.
+    fn wait_for_room(&self, is_enough: impl Fn(&Budget<'_>) -> bool, early: usize) -> Result<()> {
         let (mut state, mut asked) = (self.state.lock(), 0);
         let result = loop {
-            if is_enough(&self.view.load().version, &state) || state.health.has_failed() {
+            if is_enough(&self.budget(&self.view.load().version, &state)) || state.health.has_failed() {
                 break Ok(());
             }
             let changed;

@@ -160,7 +160,7 @@ impl Core {
             _ if !is_full || writer.memtable_bytes == 0 && !is_large => Ok(()),
             _ if is_large => self.wait_for_large(batch),
             true => self.wait_to_delete(),
-            false => self.wait_for_tables(self.spare_for(false), 0),
+            false => self.wait_to_put(),
         }
     }
 
