@@ -84,6 +84,22 @@ impl Glance {
         })
     }
 
+    /// The tables that the manifest of a store names: the number and the bytes of each.
+    pub fn tables(media: &dyn Media) -> Result<Vec<(u64, u64)>> {
+        let Some(current) = media.current()? else { return Ok(Vec::new()) };
+        let edits = manifest::read(media, Current::decode(&current)?)?;
+        Ok(match Engine::said_by(&edits) {
+            Engine::Log => {
+                let segments = log::state_of(edits)?.segments;
+                segments.iter().map(|meta| (meta.number, meta.bytes)).collect()
+            }
+            Engine::Lsm => {
+                let levels = recover::state_of(edits)?.levels;
+                levels.iter().flatten().map(|meta| (meta.number, meta.bytes)).collect()
+            }
+        })
+    }
+
     /// The engine.
     pub fn engine(&self) -> Engine {
         match self.held {

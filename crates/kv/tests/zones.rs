@@ -8,7 +8,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, Kind, RealEnv, Result, Zones, ZonesShape};
-use vellum_kv::{Bounds, Directory, DirectoryOptions, Intent, Map, Media, Parallelism, Store, ZoneMedia};
+use vellum_kv::{
+    Bounds, Directory, DirectoryOptions, Files, Glance, Intent, Map, Media, Parallelism, Store, ZoneMedia,
+};
 use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice};
 use vellum_sim::Sim;
 
@@ -99,6 +101,46 @@ fn a_copy_of_the_directory_does_not_open_until_the_tables_are_said_to_be_its() {
     ZoneMedia::format(&directory(&Doubtful::default()), &*other, "other", [8; 16], false).unwrap();
     store.close().unwrap();
     assert_eq!(ZoneMedia::move_to(&copied(), &*other, "other").unwrap_err().kind(), Kind::Corrupt);
+}
+
+/// Nothing else says on which device the tables are; they themselves do.
+#[test]
+fn a_lost_file_zones_is_written_anew_for_the_device_that_has_all_tables() {
+    let (files, zones) = formatted(false, 11);
+    let store = Store::open(media(&files, &zones).unwrap(), RealEnv::new(), small()).unwrap();
+    for round in 0..3 {
+        (0..300u32).for_each(|n| store.put(&n.to_be_bytes(), &[round; 900]).unwrap());
+        store.flush().unwrap();
+    }
+    store.close().unwrap();
+    let tables = Glance::tables(&*directory(&files)).unwrap();
+    assert!(tables.len() > 2, "{tables:?}");
+    // The number and the bytes of another table, or no table where there are some.
+    let (mut other, mut longer) = (tables.clone(), tables.clone());
+    other[0].0 += 1000;
+    longer[0].1 += 4096;
+    let huge = [(tables[0].0, u64::MAX)];
+    let restore = |zones: &RamZones, tables: &[(u64, u64)]| {
+        ZoneMedia::restore(&directory(&files), zones, "double", tables)
+    };
+    let blank = double(false, 12);
+    let (_, of_another) = formatted(false, 13);
+    let lose: [fn(&Doubtful) -> Result<()>; 2] =
+        [|files| files.remove("ZONES"), |files| files.write("ZONES", 3, b"garbage")];
+    for lose in lose {
+        lose(&files).unwrap();
+        assert!(media(&files, &zones).is_err());
+        for wrong in [&other[..], &longer, &huge, &[]] {
+            assert_eq!(restore(&zones, wrong).unwrap_err().kind(), Kind::Corrupt);
+        }
+        for device in [&blank, &of_another] {
+            assert_eq!(restore(device, &tables).unwrap_err().kind(), Kind::Corrupt);
+        }
+        restore(&zones, &tables).unwrap();
+        let store = Store::open(media(&files, &zones).unwrap(), RealEnv::new(), small()).unwrap();
+        assert!((0..300u32).all(|n| store.get(&n.to_be_bytes()).unwrap() == Some(vec![2; 900])));
+        store.close().unwrap();
+    }
 }
 
 impl Power for (Doubtful, Arc<RamZones>) {

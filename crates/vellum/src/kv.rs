@@ -39,6 +39,8 @@ pub use debubble::{Compared, check_debubble, compare, debubble};
 pub use named::named;
 
 use fresh::Fresh;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,6 +54,8 @@ const PAGE_BYTES: u32 = 4096;
 /// Tables that such an image has room for, if they are not to be larger than this.
 const TABLES: u64 = 256;
 const TABLE_BYTES_MAX: u64 = 16 << 20;
+/// Zones are whole units of so many bytes.
+const UNIT_BYTES: u64 = 4096;
 /// Pages of an erase block that say which table it is part of.
 const TAG_PAGES: u32 = 2;
 
@@ -86,6 +90,9 @@ impl Store {
     /// Says that the tables of the store in `path`, made with [`Store::format_on`], are on `device` now, and belong to
     /// this directory: both were copied, or came back from a backup, or the device has another name. If it is a copy,
     /// and the original uses the same device, what the original has written since is lost.
+    ///
+    /// Does the same if the directory does not know any more that its tables are on a device, or on which, as its file
+    /// ZONES is lost: all tables of the store have to be there.
     pub fn move_to(path: impl AsRef<Path>, device: &Path) -> Result<()> {
         let path = path.as_ref();
         move_at(path, device).map_err(|e| named(e, path))
@@ -177,10 +184,38 @@ fn format_at(path: &Path, device: &Path, zone_bytes: u64, force: bool) -> Result
 fn move_at(path: &Path, device: &Path) -> Result<()> {
     let text = &real_name(device)?;
     let directory = Directory::open(path, DirectoryOptions::default())?;
-    let home = ZoneMedia::home_of(&directory)?;
-    let home = home.ok_or_else(|| Error::invalid("the store has its tables in its directory"))?;
-    let zones = open_device(Path::new(text), home.zone_bytes, true)?;
-    ZoneMedia::move_to(&directory, &*zones, text)
+    match ZoneMedia::home_of(&directory) {
+        Ok(Some(home)) => {
+            let zones = open_device(Path::new(text), home.zone_bytes, true)?;
+            ZoneMedia::move_to(&directory, &*zones, text)
+        }
+        Ok(None) => {
+            let (tables, there) = (Glance::tables(&*directory)?, directory.tables()?);
+            match tables.is_empty() || tables.iter().any(|(number, _)| there.contains(number)) {
+                true => Err(Error::invalid("the store has its tables in its directory")),
+                false => restore_at(&directory, text, &tables),
+            }
+        }
+        Err(error) if error.kind() == Kind::Corrupt => {
+            restore_at(&directory, text, &Glance::tables(&*directory)?)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// For a directory that does not say any more where its tables are.
+fn restore_at(directory: &Directory, device: &str, tables: &[(u64, u64)]) -> Result<()> {
+    let path = Path::new(device);
+    // The label is at the front, however large zones are. Few of them are looked at sooner.
+    let few = bytes_of(path)? / 8 / UNIT_BYTES * UNIT_BYTES;
+    let zone_bytes = ZoneMedia::zone_bytes_on(&*open_device(path, few, true)?, device)?;
+    ZoneMedia::restore(directory, &*open_device(path, zone_bytes, true)?, device, tables)
+}
+
+/// Bytes of a file or a device.
+fn bytes_of(path: &Path) -> Result<u64> {
+    let measured = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    measured.map_err(|e| Error::io(format!("measure {}", path.display()), e))
 }
 
 fn format_flash_at(path: &Path, bytes: u64) -> Result<()> {

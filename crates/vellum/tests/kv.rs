@@ -169,7 +169,7 @@ fn a_store_that_is_open_elsewhere_says_so() {
 }
 
 /// Every file of a directory with its bytes.
-fn files(home: &Home, name: &str) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn files(home: &Home, name: &str) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(home.path(name)).unwrap().map(|entry| entry.unwrap());
     entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
 }
@@ -389,62 +389,6 @@ fn a_store_lives_on_a_flash_image() {
     assert!(said.code != 0, "a disk's image is no store");
     fs::write(home.path("text"), "no image\n").unwrap();
     home.run("kv get text k").failed(2, "not a flash image");
-}
-
-/// A file that stands for a partition.
-fn blank_device(home: &Home, name: &str, bytes: u64) {
-    fs::File::create(home.path(name)).unwrap().set_len(bytes).unwrap();
-}
-
-#[test]
-fn tables_live_on_a_device_of_their_own() {
-    let home = Home::new();
-    blank_device(&home, "device", 64 << 20);
-    home.ok("kv open s --device device --zone 4MiB");
-    let lines: String =
-        (0..40_000).map(|n| format!("key{n:06}\tvalue of {n}, and some more of it\n")).collect();
-    fs::write(home.path("r.tsv"), &lines).unwrap();
-    home.ok("kv load s r.tsv");
-    home.ok("kv put s zz last");
-    assert_eq!(home.ok("kv get s key039999"), "value of 39999, and some more of it\n");
-    assert_eq!(home.ok("kv dump s"), format!("{lines}zz\tlast\n"));
-    assert!(files(&home, "s").keys().all(|name| !name.ends_with(".table")), "tables are on the device");
-    home.ok("kv compact s");
-    home.ok("kv checkpoint s t");
-    assert_eq!(home.ok("kv dump t"), home.ok("kv dump s"));
-
-    // A copy of the directory alone has not got the tables; one of both has.
-    let copy = |from: &str, to: &str| {
-        fs::create_dir(home.path(to)).unwrap();
-        for name in files(&home, from).keys() {
-            fs::copy(home.path(from).join(name), home.path(to).join(name)).unwrap();
-        }
-    };
-    copy("s", "copy");
-    let refused = home.run("kv get copy zz");
-    refused.failed(3, "this directory is a copy");
-    assert!(refused.err.contains("kv open copy --device COPY"), "{}", refused.err);
-    home.run("kv repair copy --write").failed(3, "this directory is a copy");
-    fs::copy(home.path("device"), home.path("device.copy")).unwrap();
-    home.ok("kv open copy --device device.copy");
-    home.ok("kv del copy zz");
-    assert_eq!(home.ok("kv get s zz"), "last\n");
-    home.run("kv open t --device device").failed(2, "has its tables in its directory");
-    home.run("kv open other --device device --zone 4MiB").failed(2, "is not blank");
-    blank_device(&home, "small", 1 << 20);
-    home.run("kv open other --device small").failed(2, "a store needs 8");
-    home.run("kv open other --device nowhere").failed(3, "nowhere");
-    blank_device(&home, "blank", 64 << 20);
-    home.run("kv open third --device blank --unit 5KiB").failed(2, "a power of two from 4096");
-    let again = home.run("kv open third --device blank");
-    again.failed(2, "in this directory already");
-    assert!(again.err.contains("open it without --device"), "{}", again.err);
-    home.ok("kv open third");
-    // Other zones on the same device, by force; the store that was there notices.
-    home.ok("kv open other --device device --zone 2MiB --force");
-    home.run("kv get s zz").failed(4, "is not the device");
-    fs::remove_file(home.path("device")).unwrap();
-    home.run("kv get other k").failed(3, "device");
 }
 
 #[test]

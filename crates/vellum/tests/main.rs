@@ -19,6 +19,7 @@ mod in_use;
 mod json_docs;
 mod kv;
 mod kv_copies;
+mod kv_device;
 mod kv_limits;
 mod kv_log;
 mod kv_partly;

@@ -14,6 +14,7 @@
 mod ends;
 mod home;
 mod label;
+mod lost;
 mod reader;
 mod writer;
 

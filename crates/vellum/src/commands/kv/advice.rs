@@ -26,6 +26,7 @@ pub fn advise(error: Error, path: &Path) -> Failure {
             "a store has one writer, or any number of readers: wait for the other process, or end it".into()
         }
         Kind::Corrupt if error.to_string().contains("in its middle") => DAMAGED_LOG.into(),
+        Kind::Corrupt | Kind::Unsupported if error.to_string().contains("the file ZONES") => lost_device(path),
         Kind::Corrupt => damaged(path),
         Kind::NoSpace => no_room(&error),
         Kind::Io | Kind::Poisoned if error.to_string().contains(TOO_LARGE) => {
@@ -162,6 +163,11 @@ fn unfinished(path: &Path) -> Failure {
 /// What is said if one asked for `--strict`.
 const DAMAGED_LOG: &str = "without --strict the log ends there, as if the power had gone; `vellum kv repair` takes what \
                            follows, too: keep a copy first";
+
+/// What to do where a directory does not say on which device its tables are.
+fn lost_device(path: &Path) -> String {
+    format!("say on which device its tables are: `vellum kv open {} --device DEV`", path.display())
+}
 
 fn damaged(path: &Path) -> String {
     format!("keep a copy of {}, then see what `vellum kv repair` says", all_of(path))

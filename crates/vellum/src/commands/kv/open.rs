@@ -23,7 +23,8 @@ flash. The other commands take it for PATH as they take a directory.
 On a device a table takes a zone, and merging takes zones while it writes: of 64 zones or more about
 three fifths hold keys and values, of 16 a fifth, and 8 are the least (decision 20). A copy of PATH
 alone opens nothing, for the tables are the original's: copy the device, too, and name that copy
-with --device, once. To give PATH the device itself, name that.
+with --device, once. To give PATH the device itself, name that. If PATH has lost the name of its
+device (the file ZONES), --device puts it back.
 
 A log ends at the first record that does not check out: what is behind was torn off as the power
 went. What was synced is never taken for that: it is damage, and an error. With --strict, so is all

@@ -70,7 +70,7 @@ impl Args {
     /// Advice that does not lead back here.
     fn no_use(&self, error: Error) -> Failure {
         match error.kind() {
-            Kind::Corrupt => Failure::with_next(
+            Kind::Corrupt if !error.to_string().contains("the file ZONES") => Failure::with_next(
                 error,
                 "nothing here is enough to make a store of: go back to a copy or a checkpoint",
             ),
