@@ -1,4 +1,4 @@
-//! Deltas made of anything: no panic, and what is made of two versions leads from one to the other.
+//! Deltas of any bytes: no panic, and the delta of two versions turns one into the other.
 #![no_main]
 
 use vellum_codes::delta;

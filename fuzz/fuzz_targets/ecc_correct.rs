@@ -1,8 +1,8 @@
-//! Codewords with any bits wrong: no panic, bounded time, success leaves a codeword, failure leaves the bytes. Up to
-//! three wrong bits are put right, and four are at least noticed.
+//! Codewords with any wrong bits: no panic, bounded time, success results in a codeword, failure leaves the bytes
+//! unchanged. Up to three wrong bits are corrected, and four are at least detected.
 //!
-//! The first byte chooses the code. If the second is even, the rest is data and parity as it comes; else pairs of bytes
-//! say which bits of a codeword are wrong.
+//! The first byte selects the code. If the second is even, the rest is the data and parity; otherwise pairs of bytes
+//! are the numbers of the wrong bits of a codeword.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

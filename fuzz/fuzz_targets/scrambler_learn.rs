@@ -1,7 +1,7 @@
-//! Keystreams from any dump: no panic, and what is learned makes every one of them.
+//! Keystreams of any bytes: no panic, and a learned scrambler reproduces all of them.
 //!
-//! The input is cut into samples of 34 bytes, the first two of which are the address. If the first byte is odd, the
-//! samples' keystreams come from a scrambler instead, with a bit wrong where the second byte says.
+//! The input is split into samples of 34 bytes, the first two of which are the address. If the first byte is odd, the
+//! keystreams come from a scrambler instead, with a wrong bit at a position given by the second byte if that is odd.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

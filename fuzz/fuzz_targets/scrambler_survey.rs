@@ -1,7 +1,8 @@
-//! Raw dumps of anything: no panic, and what is learned fits every piece.
+//! Raw dumps of any bytes: no panic, and a learned scrambler fits every piece.
 //!
-//! The input is cut into pieces of 260 bytes: address, kind, and 256 bytes. Of even kinds the bytes are the piece; of
-//! odd ones they are noise over a scrambler's keystream, set bits of which are wrong where three of them are in a row.
+//! After two bytes that select a scrambler, the input is split into pieces of 260 bytes: address, kind, whether it is
+//! fresh, and 256 bytes. For even kinds these are the piece. For odd ones the piece is a keystream, with a wrong bit
+//! where a set bit follows two others.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

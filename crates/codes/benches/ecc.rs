@@ -1,11 +1,11 @@
-//! Parity and fingerprint of 4 KiB sectors beside SHA-256, on one core; what becomes of wrong bits; the scrambler.
+//! Parity and fingerprint of 4 KiB sectors compared with SHA-256, on one core; correction of bit errors; the scrambler.
 //!
-//! Every round times all of them one after the other on the same sectors (in cache, as a sector just received is), so
-//! that what disturbs one disturbs its neighbours; ratios are those of a round. Environment:
+//! Each round times all of them one after the other on the same sectors (in cache, like a sector just received), so
+//! that a disturbance affects neighbours alike; ratios are computed within a round. Environment:
 //!
-//! * `VELLUM_BENCH`: milliseconds a figure, rounds (default `50 11`).
+//! * `VELLUM_BENCH`: milliseconds per measurement, number of rounds (default `50 11`).
 //! * `VELLUM_BENCH_JSON`: a file of rows for `RESULTS.md` (docs/json/lab.md), from the crate's directory
-//!   `../../docs/results/ecc.json`; rows of the same claim are replaced.
+//!   `../../docs/results/ecc.json`; rows with the same claim are replaced.
 
 use serde_json::{Value, json};
 use vellum_codes::HashKind;
@@ -19,10 +19,10 @@ const TARGET_GB_PER_S: f64 = 5.0;
 const TARGET_PORTABLE_GB_PER_S: f64 = 1.0;
 const TARGET_RATIO: f64 = 2.5;
 
-/// Does its work on all of the sectors.
+/// Processes all sectors.
 type Run = Box<dyn FnMut(&[[u8; 4096]])>;
 
-/// What is timed, and its gigabytes a second in every round.
+/// A measured operation, and its rate in GB/s in each round.
 struct Contender {
     name: String,
     run: Run,
@@ -56,8 +56,8 @@ fn main() {
     }
 }
 
-/// SHA-256, then encode and fingerprint in the paper's code with the instructions this processor has, then the other
-/// codes.
+/// SHA-256; encode and fingerprint in the paper's code with each instruction set of this processor, then in the other
+/// codes; the scrambler; and a check of a read.
 fn contenders() -> Vec<Contender> {
     let of = |name: String, run: Run| Contender { name, run, rates: Vec::new() };
     let mut all = vec![of(
@@ -111,7 +111,7 @@ fn encode(code: &'static Code, simd: Simd) -> Run {
     })
 }
 
-/// Gigabytes a second of this thread's time.
+/// Rate in GB/s of CPU time of this thread.
 fn rate(seconds: f64, run: &mut dyn FnMut(&[[u8; 4096]]), sectors: &[[u8; 4096]]) -> f64 {
     run(sectors);
     let (begun, mut bytes, mut passed) = (cpu_seconds(), 0, 0.0);
@@ -123,7 +123,7 @@ fn rate(seconds: f64, run: &mut dyn FnMut(&[[u8; 4096]]), sectors: &[[u8; 4096]]
     bytes as f64 / passed / 1e9
 }
 
-/// What became of patterns with so many wrong bits.
+/// Results for patterns with a given number of wrong bits.
 struct Patterns {
     wrong_bits: usize,
     right: usize,
@@ -131,7 +131,7 @@ struct Patterns {
     micros: f64,
 }
 
-/// Flips more and more bits of codewords, until none is put right any more.
+/// Flips more and more bits of codewords, until none is corrected any more.
 fn wrong_bits(code: &Code) -> Vec<Patterns> {
     let mut state = 1;
     let mut random = move |below: usize| {
@@ -179,8 +179,8 @@ fn row_of_wrong_bits(code: &Code, arguments: &str) -> Value {
     })
 }
 
-/// All changes of one bit or of one byte, and which of them the fingerprints of a codeword do not see: every such
-/// change of a sector in a dedup index is a candidate to be read in vain.
+/// Tries all changes of one bit or of one byte, and counts those that the fingerprints of a codeword miss: in a dedup
+/// index, each is a candidate that is read in vain.
 fn row_of_false_candidates(what: &str, is_bit: bool, arguments: &str) -> Value {
     let (code, folds) = (Code::paper(), [Fold::Truncate, Fold::Mix { seed: 1 }]);
     let (mut data, mut parity) = (noise(0)[..code.data_bytes()].to_vec(), vec![0; code.parity_bytes()]);
@@ -211,7 +211,7 @@ fn row_of_false_candidates(what: &str, is_bit: bool, arguments: &str) -> Value {
     })
 }
 
-/// Flips a bit that is still zero: the codeword was.
+/// Flips a bit that is still zero, in a codeword that was all zeros.
 fn flip_another(data: &mut [u8], parity: &mut [u8], random: &mut impl FnMut(usize) -> usize) {
     loop {
         let bit = random(8 * (data.len() + parity.len()));
@@ -222,7 +222,7 @@ fn flip_another(data: &mut [u8], parity: &mut [u8], random: &mut impl FnMut(usiz
     }
 }
 
-/// What `RESULTS.md` says of it.
+/// The rows for `RESULTS.md`.
 fn rows(contenders: &[Contender], arguments: &str) -> Vec<Value> {
     let row = |claim: &str, target: String, rates: &[f64], unit: &str, least: f64| {
         json!({
@@ -283,7 +283,7 @@ fn shown(values: &[f64], unit: &str) -> String {
     format!("{:.2} {unit} ({lowest:.2} to {highest:.2})", median(values))
 }
 
-/// Puts the rows into the file, in the stead of those with the same claim.
+/// Writes the rows to the file, replacing those with the same claim.
 fn write_rows(path: &str, rows: Vec<Value>) {
     let old = std::fs::read_to_string(path)
         .map_or(Vec::new(), |text| serde_json::from_str::<Vec<Value>>(&text).expect("the file holds rows"));
@@ -294,13 +294,13 @@ fn write_rows(path: &str, rows: Vec<Value>) {
     std::fs::write(path, text).expect("the file can be written");
 }
 
-/// How many processes wanted to run, in the average of the last minute.
+/// Average number of runnable processes during the last minute.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().filter(|load| !load.is_empty()).unwrap_or("unknown").into()
 }
 
-/// Time this thread has computed: on an idle machine the same as passes.
+/// CPU time of this thread: on an idle machine the same as elapsed time.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

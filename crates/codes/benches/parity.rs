@@ -1,4 +1,4 @@
-//! P and Q, scaling, deltas and checksums, on one core and in cache. Rates are of data, as of bytes read.
+//! P and Q, scaling, deltas and checksums, on one core and in cache. Rates count the bytes of data read.
 //!
 //! `cargo bench -p vellum-codes --bench parity`
 
@@ -21,7 +21,7 @@ fn noise(bytes: usize, mut state: u64) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// (data blocks, KiB a block): a RAID-6 of six members at a chunk, and a sector a member.
+/// (data blocks, KiB per block): a RAID-6 of six members with a chunk each, and with a sector each.
 #[divan::bench(args = [(4, 64), (8, 16), (4, 4)])]
 fn p_and_q(bencher: Bencher, (blocks, kib): (usize, usize)) {
     both(bencher, Simd::best(), blocks, kib);
@@ -65,12 +65,12 @@ fn add_scaled_to_q(bencher: Bencher) {
         .bench_local(|| parity::add_scaled(&mut q, divan::black_box(&delta), 3));
 }
 
-/// What changes of a page: a counter in its head; a row of 100 bytes and the head; a quarter, in runs of 64, of which
-/// the second try makes nothing; single bytes.
+/// What changes in a page: a counter in its head; a row of 100 bytes and the head; a quarter, in runs of 64 bytes,
+/// which the second try does not shorten; single bytes.
 const CHANGES: [&str; 4] = ["head", "row", "quarter", "scattered"];
 
-/// What has long deltas, of which the second try makes less or nothing: rows of text replaced, rows moved on by one
-/// that was inserted, a page that was blank, numbers that grew, and what is compressed already.
+/// Changes with long deltas, which the second try may or may not shorten: text rows replaced, rows moved by an inserted
+/// one, a page that was blank, numbers that grew, and incompressible data.
 const REWRITES: [&str; 5] = ["rows", "shifted", "blank", "numbers", "noise"];
 
 fn changed(page: &[u8], what: &str) -> Vec<u8> {
@@ -88,7 +88,7 @@ fn changed(page: &[u8], what: &str) -> Vec<u8> {
     new
 }
 
-/// Text of words that are chosen anew each time.
+/// Text of randomly chosen words.
 fn text(seed: u64) -> Vec<u8> {
     const WORDS: [&str; 16] = [
         "flash", "page", "parity", "of", "the", "row", "is", "not", "written", "until", "disk", "and",
@@ -122,7 +122,7 @@ fn delta_encode_and_apply(bencher: Bencher, what: &str) {
     encode_and_apply(bencher, &old, &changed(&old, what));
 }
 
-/// With the second try.
+/// Deltas long enough for the second try.
 #[divan::bench(args = REWRITES)]
 fn delta_encode_and_apply_long(bencher: Bencher, what: &str) {
     let (old, new) = rewritten(what);
@@ -138,7 +138,7 @@ fn encode_and_apply(bencher: Bencher, old: &[u8], new: &[u8]) {
     });
 }
 
-/// What the second try is tried with, and what it leaves: the time of compressing alone.
+/// Time of compression alone, with the compressors considered for the second try, and the size they reach.
 #[divan::bench(args = tries())]
 fn delta_second_try(bencher: Bencher, of: &Try) {
     let mut zstd = zstd::bulk::Compressor::new(1).expect("memory");

@@ -1,10 +1,10 @@
-//! CRC-32C. Long inputs go to the `crc-fast` crate; short ones (out-of-band entries, several a simulated write) would
-//! pay more for its dispatch than for the checksum, and take the processor's own instruction.
+//! CRC-32C. Long inputs are passed to the `crc-fast` crate. For short ones (out-of-band entries, several per simulated
+//! write) its dispatch would cost more than the checksum, so they use the processor's CRC instruction.
 //!
-//! `unsafe` because that instruction may only be used where the processor knows it, which we ask first.
+//! `unsafe` because that instruction may be used only if the processor supports it, which is checked first.
 #![allow(unsafe_code)]
 
-/// Inputs up to here are short.
+/// Longest input that counts as short.
 const SHORT_BYTES: usize = 64;
 
 /// CRC-32C (Castagnoli) of `bytes`, as in iSCSI and ext4. About 40 GB/s with AVX-512 carry-less multiply.
@@ -22,7 +22,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// CRC-32C of bytes that come one piece after another.
+/// Incremental CRC-32C of bytes that arrive in pieces.
 ///
 /// ```
 /// let mut crc = vellum_codes::Crc32c::default();
@@ -33,20 +33,20 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 pub struct Crc32c(crc_fast::Digest);
 
 impl Default for Crc32c {
-    /// Of no bytes.
+    /// The CRC of no bytes.
     fn default() -> Crc32c {
         Crc32c(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
     }
 }
 
 impl Crc32c {
-    /// Goes on with `bytes`.
+    /// Appends `bytes`.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// Of all bytes until now.
+    /// CRC of all bytes so far.
     #[inline]
     pub fn value(&self) -> u32 {
         self.0.finalize() as u32

@@ -1,15 +1,15 @@
-//! Fingerprints of a sector. Outside paper mode a match is a hint until the bytes are compared.
+//! Fingerprints of sectors. Except in paper mode, a match is only a hint until the bytes have been compared.
 
 use md5::Digest as _;
 
-/// A fingerprint of up to 128 bits: shorter hashes fill the low end, longer ones are truncated.
+/// A fingerprint of up to 128 bits: shorter hashes fill the low bits, longer ones are truncated.
 ///
-/// 128 of SHA-1's 160 or SHA-256's bits keep the chance of one accidental collision among 2^40 sectors below
-/// 2^-49; a deliberate one does not matter because the bytes are compared.
+/// 128 bits of SHA-1 or SHA-256 keep the probability of an accidental collision among 2^40 sectors below 2^-49. A
+/// deliberate collision does no harm, because the bytes are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub u128);
 
-/// Which hash makes a [`Digest`], and over how much of the sector.
+/// Hash function of a [`Digest`], and the part of the sector that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashKind {
     /// xxh64 of the first 64 bytes: the paper's WOJ_xxh64 (woj.txt, section 3.1). Forgeable, collides often.
@@ -63,8 +63,8 @@ fn low128(bytes: &[u8]) -> u128 {
     u128::from_le_bytes(out)
 }
 
-/// Seeded 64-bit hash of a whole sector (xxh3, about 50 GB/s from cache). With a secret seed nobody can
-/// prepare two contents that meet; matches are compared byte by byte all the same.
+/// Seeded 64-bit hash of a whole sector (xxh3, about 50 GB/s from cache). Without knowledge of the seed nobody can
+/// prepare two contents that collide; matches are compared byte by byte nevertheless.
 #[inline]
 pub fn seeded64(seed: u64, sector: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(sector, seed)

@@ -1,7 +1,7 @@
 //! Pure functions on bytes: checksums, fingerprints, the error-correcting code, the scrambler, the zero-line codec,
-//! pattern sectors, parity of RAID, deltas of pages.
+//! pattern sectors, RAID parity, deltas of pages.
 //!
-//! No I/O, no time, no addresses: everything here can be tested, benchmarked and fuzzed alone.
+//! No I/O, no time, no addresses: everything here can be tested, benchmarked and fuzzed in isolation.
 
 mod crc;
 pub mod delta;
@@ -20,7 +20,7 @@ pub use fingerprint::{Digest, HashKind};
 pub use parts::Crc32cParts;
 pub use prefetch::{CACHE_LINE_BYTES, prefetch, prefetch_all, prefetch_before};
 
-/// True if every byte is zero. Looks at the first bytes first, so data that is not zero costs a few cycles.
+/// True if every byte is zero. The first bytes are checked first, so non-zero data usually costs a few cycles.
 #[inline]
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (head, rest) = bytes.split_at(bytes.len().min(16));

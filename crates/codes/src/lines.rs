@@ -1,7 +1,7 @@
-//! The zero-line codec: a sector as a bitmap of its non-zero 64-byte lines, and those lines.
+//! The zero-line codec: encodes a sector as a bitmap of its non-zero 64-byte lines, followed by those lines.
 //!
-//! Journal descriptor and commit sectors are mostly zeros (a commit uses one line of 64, notes on jbd2), so
-//! this tiny codec takes them to 72–400 bytes at the cost of one pass over the sector.
+//! Journal descriptor and commit sectors are mostly zeros (a commit uses one line of 64, notes on jbd2), so this simple
+//! codec reduces them to 72–400 bytes in one pass over the sector.
 //!
 //! ```text
 //! packed := bitmap u64 LE · line[64]*      one line per set bit, ascending
@@ -15,7 +15,7 @@ pub const LINE_BYTES: usize = 64;
 pub const LINES: usize = 64;
 const SECTOR: usize = LINE_BYTES * LINES;
 
-/// Bit `i` is set if line `i` of the 4 KiB sector has a byte that is not zero.
+/// Bitmap of the non-zero lines of a 4 KiB sector: bit `i` is set if line `i` has a non-zero byte.
 ///
 /// # Panics
 /// If `sector` is not 4096 bytes.
@@ -48,7 +48,7 @@ pub fn pack(sector: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes that are not a packed sector.
+/// The bytes are not a packed sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotPacked;
 
@@ -60,7 +60,7 @@ impl fmt::Display for NotPacked {
 
 impl std::error::Error for NotPacked {}
 
-/// Restores the sector packed in `packed` (exactly that, nothing behind it) into `out`.
+/// Unpacks `packed`, which must hold exactly one packed sector, into `out`.
 ///
 /// # Panics
 /// If `out` is not 4096 bytes.

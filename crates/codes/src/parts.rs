@@ -1,18 +1,18 @@
-//! CRC-32C of any part of some bytes, in a time that does not depend on its length: whoever looks for something with a
-//! checksum where it may be anywhere asks for many parts that overlap.
+//! CRC-32C of any range of a byte slice, in a time that does not depend on the length of the range. A search for a
+//! checksummed record at an unknown position computes the CRC of many overlapping ranges.
 //!
-//! A checksum is a polynomial modulo P. Bytes that follow multiply it by a power of x, which is how checksums of what
-//! comes before can be taken out of those of the whole (as in zlib's `crc32_combine`).
+//! A CRC is a polynomial modulo P. Bytes that follow multiply it by a power of x, so the contribution of a prefix can
+//! be removed from the CRC of a longer prefix (as in zlib's `crc32_combine`).
 
 use crate::crc32c;
 use std::ops::Range;
 
-/// CRC-32C's polynomial, reflected, without its highest power.
+/// Polynomial of CRC-32C, reflected, without its highest power.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
-/// Checksums of what comes before are kept every so many bytes.
+/// Interval in bytes at which CRCs of prefixes are stored.
 const STEP: usize = 64;
 
-/// See the module.
+/// CRCs of the ranges of a byte slice; see the module.
 ///
 /// ```
 /// let bytes: Vec<u8> = (0..=255).cycle().take(10_000).collect();
@@ -21,16 +21,16 @@ const STEP: usize = 64;
 /// ```
 pub struct Crc32cParts<'a> {
     bytes: &'a [u8],
-    /// Of all before every step.
+    /// CRC of the bytes before each step.
     before: Vec<u32>,
-    /// What so many bytes that follow multiply by: powers of two.
+    /// `powers[i]` is the factor for 2^i bytes that follow.
     powers: [u32; usize::BITS as usize],
 }
 
 impl<'a> Crc32cParts<'a> {
-    /// Reads all of `bytes` once. Takes a sixteenth of their memory.
+    /// Reads all of `bytes` once. Takes a sixteenth of their size in memory.
     pub fn of(bytes: &'a [u8]) -> Crc32cParts<'a> {
-        // x, and then its squares: of a byte, of two bytes, and so on.
+        // x squared three times is the factor for one byte; each further square doubles the number of bytes.
         let by_one_bit = 1u32 << 30;
         let mut powers = [(0..3).fold(by_one_bit, |power, _| product(power, power)); _];
         (1..powers.len()).for_each(|bit| powers[bit] = product(powers[bit - 1], powers[bit - 1]));
@@ -42,11 +42,11 @@ impl<'a> Crc32cParts<'a> {
         parts
     }
 
-    /// Of these bytes.
+    /// CRC of the bytes in `part`.
     ///
     /// # Panics
     ///
-    /// If there are none there.
+    /// If the range is out of bounds.
     pub fn crc(&self, part: Range<usize>) -> u32 {
         match part.len() <= 2 * STEP {
             true => crc32c(&self.bytes[part]),
@@ -59,14 +59,14 @@ impl<'a> Crc32cParts<'a> {
         self.followed(self.before[end / STEP], rest.len()) ^ crc32c(rest)
     }
 
-    /// What a checksum counts as in that of bytes of which so many follow.
+    /// Contribution of a CRC to that of a longer slice, in which `bytes` more bytes follow.
     fn followed(&self, crc: u32, bytes: usize) -> u32 {
         let of_bits = self.powers.iter().enumerate().take_while(|(bit, _)| bytes >> bit > 0);
         of_bits.filter(|(bit, _)| bytes >> bit & 1 == 1).fold(crc, |crc, (_, power)| product(*power, crc))
     }
 }
 
-/// Modulo P; the highest bit is that of x to the 0.
+/// Product of two polynomials modulo P. The highest bit is the coefficient of x^0.
 fn product(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     for bit in (0..u32::BITS).rev() {

@@ -1,13 +1,13 @@
-//! Pattern sectors: synthetic 4 KiB contents wholly determined by 24 bytes.
+//! Pattern sectors: synthetic 4 KiB contents that are fully determined by 24 bytes.
 //!
-//! A trace cannot ship the bytes it recorded, yet what an engine saves depends on which sectors are equal,
-//! which agree in their first 64 bytes, and which lines are zero. A pattern sector keeps exactly that:
+//! A trace cannot include the bytes it recorded, but what an engine saves depends on which sectors are equal, which are
+//! equal in their first 64 bytes, and which lines are zero. A pattern sector preserves exactly these properties:
 //!
-//! 1. line 0 depends on `head` only (all zero if `head` is 0);
-//! 2. every other line depends on `full` and its position only;
+//! 1. line 0 depends only on `head` (all zero if `head` is 0);
+//! 2. each other line depends only on `full` and its position;
 //! 3. lines whose bit in `lines` is clear are zero.
 //!
-//! Modelled flash stores such a sector as the 24 bytes, so a long simulation fits in memory.
+//! Modelled flash stores only the 24 bytes of such a sector, so a long simulation fits in memory.
 
 use crate::lines::{LINE_BYTES, LINES};
 use crate::wide;
@@ -15,31 +15,31 @@ use crate::wide;
 pub(crate) const WORDS_PER_LINE: usize = LINE_BYTES / 8;
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What determines a pattern sector; see the module.
+/// The 24 bytes that determine a pattern sector; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
-    /// Stands for the whole content. Not zero.
+    /// Identifies the whole content. Not zero.
     pub full: u64,
-    /// Stands for the first 64 bytes; zero if and only if line 0 is zero.
+    /// Identifies the first 64 bytes; zero if and only if line 0 is zero.
     pub head: u64,
-    /// Which 64-byte lines are not zero. Bit 0 is set if and only if `head` is not zero.
+    /// Bitmap of the non-zero 64-byte lines. Bit 0 is set if and only if `head` is not zero.
     pub lines: u64,
 }
 
 impl Pattern {
-    /// The pattern with these parts made consistent: `full` 0 becomes 1, bit 0 of `lines` follows `head`.
+    /// A pattern of these parts, made consistent: `full` 0 becomes 1, and bit 0 of `lines` follows `head`.
     pub const fn new(full: u64, head: u64, lines: u64) -> Pattern {
         let full = if full == 0 { 1 } else { full };
         Pattern { full, head, lines: if head == 0 { lines & !1 } else { lines | 1 } }
     }
 
-    /// A content unlike any other `id`'s, with no zero lines.
+    /// A content without zero lines, different for each `id` below 2^59.
     pub const fn unique(id: u64) -> Pattern {
         let mixed = (id ^ (id >> 31)).wrapping_mul(STEP) | 1;
         Pattern::new(mixed, mixed ^ 0x5555_5555_5555_5554, u64::MAX)
     }
 
-    /// Writes the sector.
+    /// Writes the sector to `out`.
     ///
     /// # Panics
     /// If `out` is not 4096 bytes.
@@ -56,7 +56,7 @@ impl Pattern {
         }
     }
 
-    /// Writes line 0 alone, of a sector that is this pattern but for its `head`.
+    /// Writes only line 0, for a sector that differs from this pattern only in `head`.
     ///
     /// # Panics
     /// If `out` is not 4096 bytes.
@@ -65,7 +65,7 @@ impl Pattern {
         fill_line(self.head, 0, &mut out[..LINE_BYTES]);
     }
 
-    /// The pattern that fills exactly this sector, if there is one.
+    /// The pattern whose content is exactly `sector`, if there is one.
     ///
     /// # Panics
     /// If `sector` is not 4096 bytes.
@@ -81,7 +81,7 @@ impl Pattern {
         Pattern::recognise_among_zeros(sector)
     }
 
-    /// The same for a sector with lines of zeros.
+    /// As [`Pattern::recognise`], for a sector that may have zero lines.
     fn recognise_among_zeros(sector: &[u8]) -> Option<Pattern> {
         let (mut full, mut lines, mut wrong) = (0, 0, [0; WORDS_PER_LINE]);
         let head = word(sector, 0);
@@ -98,7 +98,7 @@ impl Pattern {
         if wrong != [0; WORDS_PER_LINE] {
             return None;
         }
-        // A sector with nothing behind its head is told by the head alone.
+        // If only line 0 is non-zero, any `full` fits: `head` is used.
         let full = if full == 0 { head } else { full };
         (full != 0).then_some(Pattern { full, head, lines })
     }
@@ -112,7 +112,7 @@ impl Pattern {
     }
 }
 
-/// Word 0 of a line is its source; the others are the source xored with a constant of their position.
+/// Word 0 of a line is its source. The others are the source XOR a constant that depends on the position.
 pub(crate) static POSITIONS: [[u64; WORDS_PER_LINE]; LINES] = {
     let mut positions = [[0; WORDS_PER_LINE]; LINES];
     let mut at = 0;
@@ -124,7 +124,7 @@ pub(crate) static POSITIONS: [[u64; WORDS_PER_LINE]; LINES] = {
     positions
 };
 
-/// What the constants of a line are less than those of the next.
+/// Differences between the constants of consecutive lines.
 pub(crate) const STEPS: [u64; WORDS_PER_LINE] = {
     let mut steps = [STEP.wrapping_mul(WORDS_PER_LINE as u64); WORDS_PER_LINE];
     steps[0] = 0;
@@ -138,8 +138,8 @@ fn fill_line(source: u64, line: usize, out: &mut [u8]) {
     }
 }
 
-/// Adds to `wrong` the bits in which the line is not the one that `source` fills; for source 0, not zero. All lines
-/// alike and without a branch, so that the compiler makes it vector code.
+/// ORs into `wrong` the bits in which the line differs from the one filled from `source` (from zeros if `source` is 0).
+/// Treats all lines the same and without branches, so that the compiler vectorises it.
 #[inline]
 fn compare_line(source: u64, line: usize, bytes: &[u8], wrong: &mut [u64; WORDS_PER_LINE]) {
     let present = if source == 0 { 0 } else { u64::MAX };
@@ -148,7 +148,7 @@ fn compare_line(source: u64, line: usize, bytes: &[u8], wrong: &mut [u64; WORDS_
     }
 }
 
-/// A cheap first look that nearly every foreign sector fails.
+/// A cheap first check that nearly every sector without a pattern fails.
 fn looks_right(sector: &[u8]) -> bool {
     [0, 1, 63].into_iter().all(|line| {
         let bytes = &sector[line * LINE_BYTES..][..LINE_BYTES];

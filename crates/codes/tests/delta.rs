@@ -1,4 +1,4 @@
-//! Deltas bring one version to the other, are small where little changed, and hostile ones are refused.
+//! Deltas turn each version into the other, are small if little changed, and hostile ones are rejected.
 
 use proptest::prelude::*;
 use vellum_codes::delta::{self, Malformed, OVERHEAD_MAX};
@@ -9,7 +9,7 @@ fn encoded(old: &[u8], new: &[u8]) -> Vec<u8> {
     out
 }
 
-/// How a packed delta begins.
+/// Start of a packed delta.
 const PACKED: [u8; 3] = [0, 0, 1];
 
 fn packed(pairs: &[u8]) -> Vec<u8> {
@@ -22,7 +22,7 @@ fn runs(delta: &[u8], bytes: usize) -> Vec<(usize, Vec<u8>)> {
     runs
 }
 
-/// Two versions: some runs of changes, long and short, at any place.
+/// Two versions that differ in some runs, long and short, at any position.
 fn versions() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let run = (0usize..5000, 1usize..300, 1u8..=255);
     (1usize..5000, prop::collection::vec(run, 0..40)).prop_map(|(bytes, runs)| {
@@ -47,7 +47,7 @@ proptest! {
         prop_assert!(page == new);
         delta::apply(&delta, &mut page).unwrap();
         prop_assert!(page == old);
-        // As parity takes it: on nothing.
+        // Applied to zeros, as for parity, the delta is the XOR of the versions.
         let mut both = vec![0; old.len()];
         delta::apply(&delta, &mut both).unwrap();
         prop_assert!(both.iter().zip(&old).zip(&new).all(|((delta, old), new)| delta ^ old == *new));
@@ -104,7 +104,7 @@ fn what_reaches_beyond_the_page_or_is_cut_off_is_refused() {
     assert_eq!(delta::apply(&[15, 1, 9], &mut page), Ok(()));
 }
 
-/// A line of text in place of another, as in a page of rows.
+/// A line of text replaced by another, as in a page of rows.
 #[test]
 fn what_is_long_and_repeats_is_packed() {
     let line = |word: &str| word.bytes().cycle().take(4096).collect::<Vec<u8>>();
@@ -135,7 +135,7 @@ fn packed_deltas_that_are_none_are_refused() {
     }
 }
 
-/// Words that differ in all bytes but one, at every place: the shortcut by words must not pass over it.
+/// Runs and gaps at every alignment: the shortcut for whole words must not skip a byte that does not differ.
 #[test]
 fn runs_end_where_zeros_begin_at_any_alignment() {
     for start in 0..16 {

@@ -1,4 +1,4 @@
-//! What an event costs. `cargo bench -p vellum-sim`; the column "items" is events (or lock pairs, or tasks).
+//! Cost of an event. `cargo bench -p vellum-sim`; the column "items" is events (or lock pairs, or tasks).
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -17,7 +17,7 @@ fn sim(last_events: usize) -> Sim {
     Sim::with(SimConfig { last_events, ..SimConfig::new(1) })
 }
 
-/// `tasks` tasks sleep in turn: each event is a heap entry and a switch.
+/// `tasks` tasks sleep in turn: each event costs a heap entry and a switch.
 fn sleep_in_turn(tasks: u64, last_events: usize) {
     let sim = sim(last_events);
     let env = sim.env();

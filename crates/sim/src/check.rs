@@ -1,19 +1,19 @@
-//! A test over many seeds, of which any one can be replayed.
+//! Runs a test for many seeds, each of which can be replayed.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Name of the environment variable that makes [`check`] run one seed only.
+/// Environment variable that makes [`check`] run only one seed.
 pub const SEED_VARIABLE: &str = "VELLUM_SEED";
 
-/// Name of the environment variable that says how many seeds [`check`] runs, instead of as many as the test says.
+/// Environment variable for the number of seeds that [`check`] runs, instead of the number that the test requests.
 pub const SEEDS_VARIABLE: &str = "VELLUM_SEEDS";
 
-/// Calls `run` for every seed, or for so many from the first on as `VELLUM_SEEDS` says, or only for the one in
-/// `VELLUM_SEED` if that is set. When a seed panics, prints the command that replays it, and goes on panicking.
+/// Calls `run` for each seed, or for the number of seeds in `VELLUM_SEEDS` from the first on, or only for the seed in
+/// `VELLUM_SEED` if that is set. If a seed panics, prints the command that replays it, and continues the panic.
 ///
-/// Panics if a variable holds no number (decimal, or hexadecimal after `0x`).
+/// Panics if the value of a variable is not a number (decimal, or hexadecimal after `0x`).
 pub fn check(seeds: Range<u64>, run: impl Fn(u64)) {
     match seed_from_env() {
         Some(seed) => one(seed, &run),
@@ -21,7 +21,7 @@ pub fn check(seeds: Range<u64>, run: impl Fn(u64)) {
     }
 }
 
-/// The same, on all cores: for a test that takes longer than all others of its binary together.
+/// As [`check`], on all cores: for a test that takes longer than all others of its binary together.
 pub fn check_on_all_cores(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
     if let Some(seed) = seed_from_env() {
         return one(seed, &run);
@@ -31,7 +31,7 @@ pub fn check_on_all_cores(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
     let work = || {
         while let Some(seed) = Some(next.fetch_add(1, Relaxed)).filter(|seed| seeds.contains(seed)) {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| one(seed, &run))) {
-                next.store(seeds.end, Relaxed); // the others need not go on
+                next.store(seeds.end, Relaxed); // the other seeds need not run
                 resume_unwind(panic);
             }
         }
@@ -48,13 +48,13 @@ pub fn check_on_all_cores(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
     });
 }
 
-/// Those seeds, or as many as `VELLUM_SEEDS` says.
+/// The given seeds, or the number of seeds in `VELLUM_SEEDS`.
 fn asked(seeds: Range<u64>) -> Range<u64> {
     let count = number_from_env(SEEDS_VARIABLE);
     seeds.start..count.map_or(seeds.end, |count| seeds.start + count)
 }
 
-/// The seed that `VELLUM_SEED` asks for.
+/// The seed in `VELLUM_SEED`, if that is set.
 pub fn seed_from_env() -> Option<u64> {
     number_from_env(SEED_VARIABLE)
 }
@@ -72,7 +72,7 @@ fn one(seed: u64, run: &impl Fn(u64)) {
     }
 }
 
-/// Cargo tells a test its package, the test harness names the thread after the test.
+/// Cargo passes the package to a test, and the test harness names the thread after the test.
 fn replay_command(seed: u64) -> String {
     let package = std::env::var("CARGO_PKG_NAME").map_or(String::new(), |name| format!(" -p {name}"));
     let thread = std::thread::current();
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn all_cores_run_each_seed_once_and_a_panic_reaches_the_caller() {
         if std::env::var_os(SEED_VARIABLE).or(std::env::var_os(SEEDS_VARIABLE)).is_some() {
-            return; // other seeds were asked for
+            return; // other seeds were requested
         }
         let sum = AtomicU64::new(0);
         check_on_all_cores(1..101, |seed| {

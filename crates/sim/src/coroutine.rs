@@ -1,12 +1,12 @@
-//! The one place with `unsafe`: handles of coroutines, and three promises that the type system cannot see.
+//! All `unsafe` code of this crate: handles of coroutines, and three guarantees that the type system cannot express.
 //!
-//! 1. [`Switch`] remembers, as a pointer, where the running coroutine gives up control. The pointer is set only
-//!    while that coroutine runs, so what it points to (the foot of the coroutine's own stack) is there.
-//! 2. [`scoped`] lends a closure that borrows from its caller to a world that takes only `'static` ones, and
-//!    does not return while the closure is alive.
-//! 3. [`entered`] hands [`vellum_base::env::enter_scheduler`] a `'static` reference for the length of a call.
+//! 1. [`Switch`] holds a pointer to the place where the running coroutine yields. It is set only while that coroutine
+//!    runs, so its target (at the base of the coroutine's own stack) is alive.
+//! 2. [`scoped`] lends a closure that borrows from its caller to a world that accepts only `'static` ones. It does not
+//!    return while the closure is alive.
+//! 3. [`entered`] passes [`vellum_base::env::enter_scheduler`] a `'static` reference for the duration of a call.
 //!
-//! [`ThreadBound`] makes one-thread data `Send + Sync` by checking the thread at each access.
+//! [`ThreadBound`] makes data of one thread `Send + Sync` by checking the thread at each access.
 #![allow(unsafe_code)]
 
 use crate::stacks::{self, Sized};
@@ -17,32 +17,32 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vellum_base::env::{Scheduler, enter_scheduler};
 
-/// What a task runs.
+/// The code of a task.
 pub(crate) type Body = Box<dyn FnOnce()>;
 
-/// A suspended (or not yet begun, or finished) task. It has a stack from its first run on.
+/// A suspended (or not yet started, or finished) task. It has a stack from its first run on.
 pub(crate) struct Coroutine {
     state: State,
     stack_bytes: usize,
 }
 
 enum State {
-    // `corosensei` could hold this too, but would drop it twice if its destructor panics.
+    // `corosensei` could hold the body too, but would drop it twice if its destructor panics.
     Fresh(Body),
     Begun(Inner),
-    /// Only while changing from one to the other.
+    /// Only during the transition between the two.
     Empty,
 }
 
 type Inner = corosensei::Coroutine<*const Switch, (), (), DefaultStack>;
 
 impl Coroutine {
-    /// A coroutine that will run `body` on a pooled stack of at least `stack_bytes`.
+    /// A coroutine that runs `body` on a pooled stack of at least `stack_bytes`.
     pub(crate) fn new(stack_bytes: usize, body: Body) -> Coroutine {
         Coroutine { state: State::Fresh(body), stack_bytes }
     }
 
-    /// Gives the stack of a finished coroutine back to the pool.
+    /// Returns the stack of a finished coroutine to the pool.
     pub(crate) fn recycle(self) {
         if let State::Begun(inner) = self.state {
             stacks::give(Sized { bytes: self.stack_bytes, stack: inner.into_stack() });
@@ -67,7 +67,7 @@ impl Coroutine {
             self.state = State::Begun(corosensei::Coroutine::with_stack(
                 stack,
                 move |yielder: &Yielder<*const Switch, ()>, switch: *const Switch| {
-                    // SAFETY: `Switch::resume` passed a reference to itself and is on the stack below us.
+                    // SAFETY: `Switch::resume` passed a reference to itself and has not returned yet.
                     unsafe { (*switch).yielder.set(yielder) };
                     body();
                 },
@@ -78,14 +78,14 @@ impl Coroutine {
 
 type YielderPointer = *const Yielder<*const Switch, ()>;
 
-/// Control passes through here between the driving loop and tasks.
+/// Transfers control between the event loop and tasks.
 ///
-/// Invariant: `yielder` is the running coroutine's, or null when none of this world's coroutines runs.
+/// Invariant: `yielder` belongs to the running coroutine, or is null if no coroutine of this world runs.
 pub(crate) struct Switch {
     yielder: Cell<YielderPointer>,
 }
 
-/// Puts the pointer back also when a panic passes.
+/// Restores the pointer, also if a panic unwinds through the call.
 struct Restore<'a>(&'a Switch, YielderPointer);
 
 impl Drop for Restore<'_> {
@@ -104,7 +104,7 @@ impl Switch {
         !self.yielder.get().is_null()
     }
 
-    /// Runs `coroutine` until it suspends (false) or ends (true). A panic inside it comes out of here.
+    /// Runs `coroutine` until it suspends (false) or ends (true). Propagates a panic inside it.
     #[inline]
     pub(crate) fn resume(&self, coroutine: &mut Coroutine) -> bool {
         let _restore = Restore(self, self.yielder.get());
@@ -114,7 +114,7 @@ impl Switch {
         }
     }
 
-    /// Drops everything on the coroutine's stack, newest first. A panic other than our own comes out of here.
+    /// Drops everything on the coroutine's stack, newest first. Propagates a panic other than the unwinding itself.
     pub(crate) fn unwind(&self, coroutine: &mut Coroutine) {
         let _restore = Restore(self, self.yielder.get());
         match &mut coroutine.state {
@@ -123,19 +123,19 @@ impl Switch {
         }
     }
 
-    /// Gives up control; returns when resumed, or unwinds if the coroutine is being torn down.
+    /// Yields control. Returns when resumed, or unwinds if the coroutine is being torn down.
     #[inline]
     pub(crate) fn suspend(&self) {
         let yielder = self.yielder.get();
         assert!(!yielder.is_null(), "no task of this world runs");
         let _restore = Restore(self, yielder);
-        // SAFETY: not null, so its coroutine runs now (the invariant), and so does the stack that holds it.
+        // SAFETY: the pointer is not null, so its coroutine runs now (by the invariant) and its stack exists.
         unsafe { (*yielder).suspend(()) };
     }
 }
 
-/// Calls `lend` with `body` as a `'static` closure. `body` must have ended or been dropped when `lend` returns
-/// or unwinds; the process is aborted if it has not.
+/// Calls `lend` with `body` as a `'static` closure. `body` must have ended or been dropped when `lend` returns or
+/// unwinds; otherwise the process is aborted.
 pub(crate) fn scoped<'a, R>(body: impl FnOnce() + 'a, lend: impl FnOnce(Body) -> R) -> R {
     struct AbortIfAlive(Rc<()>);
     impl Drop for AbortIfAlive {
@@ -152,12 +152,12 @@ pub(crate) fn scoped<'a, R>(body: impl FnOnce() + 'a, lend: impl FnOnce(Body) ->
         let _ends_last = token;
         body();
     });
-    // SAFETY: only the lifetime changes. The token lives as long as `body` and what it borrows is in use;
-    // `_check` is dropped before we return, by any way, and does not let us pass while the token lives.
+    // SAFETY: only the lifetime changes. The token lives as long as `body` and its borrows are in use. `_check` is
+    // dropped on every path before this function returns, and aborts if the token is still alive.
     lend(unsafe { std::mem::transmute::<Box<dyn FnOnce() + 'a>, Body>(body) })
 }
 
-/// Calls `run` with this thread inside `world`.
+/// Calls `run` with `world` as the scheduler of this thread.
 pub(crate) fn entered<R>(world: &(dyn Scheduler + 'static), run: impl FnOnce() -> R) -> R {
     struct Leave(Option<&'static dyn Scheduler>);
     impl Drop for Leave {
@@ -165,20 +165,20 @@ pub(crate) fn entered<R>(world: &(dyn Scheduler + 'static), run: impl FnOnce() -
             enter_scheduler(self.0);
         }
     }
-    // SAFETY: `Leave` takes the reference out before our borrow of `world` ends. Locks use it only during a
-    // call; the frames of suspended tasks that hold it are unwound while the world still exists (`Sim::drop`).
+    // SAFETY: `Leave` removes the reference before the borrow of `world` ends. Locks use it only during a call; frames
+    // of suspended tasks that hold it are unwound while the world still exists (`Sim::drop`).
     let world: &'static dyn Scheduler = unsafe { &*(world as *const (dyn Scheduler + 'static)) };
     let _leave = Leave(enter_scheduler(Some(world)));
     run()
 }
 
-/// A value that only the thread that made it may touch. Dropped on another thread, the value is leaked.
+/// A value that only the thread that created it may access. If dropped on another thread, the value is leaked.
 pub(crate) struct ThreadBound<T> {
     owner: u64,
     value: ManuallyDrop<T>,
 }
 
-// SAFETY: `get` and `drop` reach the value only on the owning thread.
+// SAFETY: `get` and `drop` access the value only on the owning thread.
 unsafe impl<T> Send for ThreadBound<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for ThreadBound<T> {}
@@ -202,13 +202,13 @@ impl<T> ThreadBound<T> {
 impl<T> Drop for ThreadBound<T> {
     fn drop(&mut self) {
         if this_thread() == self.owner {
-            // SAFETY: we are being dropped, so this happens once and nobody looks afterwards.
+            // SAFETY: `drop` runs once, and the value is not accessed afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }
 }
 
-/// A number that no other thread of this process has or had.
+/// A number that is unique among all threads that this process has or had.
 #[inline]
 fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

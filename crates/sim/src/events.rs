@@ -1,11 +1,11 @@
-//! What happens next: tasks that are ready now, and tasks that sleep until a time.
+//! The event queue: tasks that are ready now, and tasks that sleep until a time.
 //!
 //! Invariants
-//! 1. Events leave in the order of (time, order number); order numbers grow, so equal times are first come,
-//!    first served, whether they came by a timer or by a wake.
-//! 2. A task has at most one event that counts. `timers[task]` is the order number of its timer, or 0; a heap
-//!    entry with another number is stale and is skipped.
-//! 3. While `ready` is not empty the clock stands still, so entries there are in order and all due now.
+//! 1. Events are taken in the order of (time, order number). Order numbers grow, so events of equal time are first
+//!    come, first served, whether they come from timers or from wakes.
+//! 2. A task has at most one valid event. `timers[task]` is the order number of its timer, or 0. A heap entry with
+//!    another number is stale and is skipped.
+//! 3. While `ready` is not empty the clock does not advance, so its entries are in order and all due now.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,14 +13,14 @@ use std::collections::{BinaryHeap, VecDeque};
 /// Index of a task in the task table.
 pub(crate) type Slot = u32;
 
-/// Bits of an order number that name the task.
+/// Bits of an order number that hold the task's slot.
 const SLOT_BITS: u32 = 20;
-/// So many tasks can exist at once.
+/// Maximum number of tasks at once.
 pub(crate) const TASKS_MAX: usize = 1 << SLOT_BITS;
-/// Stale entries are swept when there are more of them than this and than live ones.
+/// Stale entries are removed when there are more of them than this and than valid ones.
 const STALE_MIN: usize = 64;
 
-/// How an event came about.
+/// Cause of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The task slept until now.
@@ -29,21 +29,21 @@ pub(crate) enum Source {
     Ready,
 }
 
-/// What to do next.
+/// The next action of the event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Run this task at this time.
     Run { slot: Slot, time: u64, source: Source },
-    /// The next event comes after the limit.
+    /// The next event is later than the limit.
     Later,
     /// There is no event.
     Idle,
 }
 
-/// Time and order number in one, so that one comparison orders two events.
+/// Time and order number in one integer, so that a single comparison orders two events.
 type Entry = u128;
 
-/// The queue.
+/// The event queue.
 #[derive(Default)]
 pub(crate) struct Events {
     heap: BinaryHeap<Reverse<Entry>>,
@@ -54,13 +54,13 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The task runs at `now`, after all that is already due.
+    /// Schedules the task at `now`, after all that is already due.
     pub(crate) fn ready(&mut self, slot: Slot, now: u64) {
         let entry = self.entry(slot, now);
         self.ready.push_back(entry);
     }
 
-    /// The task runs at `time`.
+    /// Schedules the task at `time`.
     pub(crate) fn sleep(&mut self, slot: Slot, time: u64) {
         let entry = self.entry(slot, time);
         if self.timers.len() <= slot as usize {
@@ -70,7 +70,7 @@ impl Events {
         self.heap.push(Reverse(entry));
     }
 
-    /// The task's timer no longer counts.
+    /// Cancels the task's timer.
     pub(crate) fn cancel(&mut self, slot: Slot) {
         if let Some(timer) = self.timers.get_mut(slot as usize)
             && *timer != 0
@@ -118,7 +118,7 @@ impl Events {
         }
     }
 
-    /// Forgets every event. Order numbers go on.
+    /// Removes all events. Order numbers continue.
     pub(crate) fn clear(&mut self) {
         self.heap.clear();
         self.ready.clear();
@@ -126,7 +126,7 @@ impl Events {
         self.stale = 0;
     }
 
-    /// The time at which the task's timer ends, if it has one. Slow: for reports.
+    /// The time at which the task's timer expires, if it has one. Slow: for reports.
     pub(crate) fn timer(&self, slot: Slot) -> Option<u64> {
         let order = *self.timers.get(slot as usize).filter(|&&order| order != 0)?;
         self.heap.iter().map(|entry| entry.0).find(|&entry| entry as u64 == order).map(time_of)
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The obvious queue: a list, searched each time.
+    /// A simple queue: a list that is searched each time.
     #[derive(Default)]
     struct Oracle {
         events: Vec<(u64, u64, Slot, Source)>,

@@ -1,7 +1,7 @@
-//! When something breaks: a plan, made from a seed, that the thing that may break asks at every operation.
+//! Fault injection: a plan, derived from a seed, that a component asks at each operation whether to fail.
 //!
-//! Operations are counted for each named stream ("nand.program") from 0. What a plan decides depends on its
-//! seed, the stream and the operation's number alone, so streams do not disturb each other.
+//! Operations of each named stream ("nand.program") are counted from 0. The decisions of a plan depend only on its
+//! seed, the stream and the operation's number, so streams do not affect each other.
 
 use crate::log::finish;
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use std::fmt;
 use std::ops::Range;
 use vellum_base::sync::Mutex;
 
-/// So many firings are kept for [`FaultPlan::replay_line`].
+/// Maximum number of fired faults that are kept for [`FaultPlan::replay_line`].
 const FIRED_MAX: usize = 64;
 
-/// A plan of faults. Share it between what breaks and the test that made it.
+/// A plan of faults. It is shared between the components that fail and the test that created it.
 #[derive(Default)]
 pub struct FaultPlan {
     seed: u64,
@@ -22,7 +22,7 @@ pub struct FaultPlan {
 
 enum Rule {
     At(u64),
-    /// Fires when the operation's hash is below this.
+    /// Fires if the operation's hash is below this.
     Chance(u64),
 }
 
@@ -34,7 +34,7 @@ struct Progress {
 }
 
 impl FaultPlan {
-    /// A plan in which nothing breaks.
+    /// A plan without faults.
     pub fn new(seed: u64) -> FaultPlan {
         FaultPlan { seed, ..FaultPlan::default() }
     }
@@ -44,7 +44,7 @@ impl FaultPlan {
         self.with(stream, Rule::At(index))
     }
 
-    /// Fires once, at an operation of `stream` within `range` that the seed picks. Never, if the range is empty.
+    /// Fires once, at an operation of `stream` in `range` that the seed selects. Never fires if the range is empty.
     pub fn once_within(self, stream: &str, range: Range<u64>) -> FaultPlan {
         let choices = range.end.saturating_sub(range.start);
         if choices == 0 {
@@ -61,7 +61,7 @@ impl FaultPlan {
         self.with(stream, Rule::Chance((probability * u64::MAX as f64) as u64))
     }
 
-    /// Counts an operation of `stream`: does something break at it?
+    /// Counts an operation of `stream`, and returns whether it fails.
     pub fn fires(&self, stream: &str) -> bool {
         let mut progress = self.progress.lock();
         let index = match progress.next.get_mut(stream) {
@@ -89,17 +89,17 @@ impl FaultPlan {
         fires
     }
 
-    /// Operations of `stream` so far.
+    /// Number of operations of `stream` so far.
     pub fn count(&self, stream: &str) -> u64 {
         self.progress.lock().next.get(stream).copied().unwrap_or(0)
     }
 
-    /// How often something broke so far.
+    /// Number of faults so far.
     pub fn fired_count(&self) -> u64 {
         self.progress.lock().fired_count
     }
 
-    /// The faults so far as the code of a plan that has just these: paste it into a test.
+    /// The faults so far, as code that creates a plan with exactly these, to paste into a test.
     pub fn replay_line(&self) -> String {
         self.to_string()
     }
@@ -124,7 +124,7 @@ impl fmt::Display for FaultPlan {
     }
 }
 
-/// A number that depends on its arguments alone.
+/// A hash of the arguments.
 fn decide(seed: u64, stream: &str, index: u64) -> u64 {
     let name = stream.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3)

@@ -18,10 +18,10 @@
 //! assert_eq!(end, Nanos::from_ms(5));
 //! ```
 //!
-//! - [`Sim`] owns the world and drives it; [`SimEnv`] is what engine code holds.
-//! - [`FaultPlan`] says at which operation something breaks; [`Sim::run_until`] and [`SimEnv::cut_power`] stop
-//!   the world in the middle, as a power cut would.
-//! - [`check`] runs a test for many seeds and prints the command that replays the one that failed.
+//! - [`Sim`] owns the world and runs it; [`SimEnv`] is the environment for engine code.
+//! - [`FaultPlan`] selects the operations that fail; [`Sim::run_until`] and [`SimEnv::cut_power`] stop the world in the
+//!   middle, as a power cut would.
+//! - [`check`] runs a test for many seeds and prints the command that replays a failed one.
 
 mod check;
 mod coroutine;

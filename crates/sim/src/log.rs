@@ -1,4 +1,4 @@
-//! What happened, as a running hash, and the last few events in full for a failure report.
+//! The log: a running hash of all events, and the last few events in full for a failure report.
 
 use crate::tasks::Tasks;
 use std::collections::VecDeque;
@@ -8,14 +8,14 @@ use vellum_base::Nanos;
 /// Bytes of a text note that a report shows.
 const NOTE_BYTES: usize = 48;
 
-/// Kinds of event. The numbers go into the hash.
+/// Kinds of events. Their numbers are hashed.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// A task came into being.
+    /// A task was spawned.
     Spawned,
     /// A sleep ended.
     Timer,
-    /// A task began, or was woken from waiting.
+    /// A task started, or was woken from waiting.
     Woken,
     /// A task ended.
     Ended,
@@ -34,7 +34,7 @@ struct Record {
     kind: Kind,
 }
 
-/// The log.
+/// The log of events.
 pub(crate) struct Log {
     hash: u64,
     count: u64,
@@ -48,17 +48,17 @@ impl Log {
         Log { hash: 0, count: 0, last: VecDeque::with_capacity(last_max), last_max }
     }
 
-    /// Hash over all events so far.
+    /// Hash of all events so far.
     pub(crate) fn hash(&self) -> u64 {
         finish(self.hash ^ self.count)
     }
 
-    /// Events so far.
+    /// Number of events so far.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// An event of the world.
+    /// Records an event of the world.
     #[inline]
     pub(crate) fn event(&mut self, time: u64, task: u64, kind: Kind) {
         let code = match kind {
@@ -78,7 +78,7 @@ impl Log {
         }
     }
 
-    /// A text from the application.
+    /// Records a text from the application.
     pub(crate) fn text(&mut self, time: u64, task: u64, text: &str) {
         let mut start = [0; NOTE_BYTES];
         let length = text.len().min(NOTE_BYTES);
@@ -92,13 +92,13 @@ impl Log {
         }
     }
 
-    /// A number from the application.
+    /// Records a number from the application.
     pub(crate) fn number(&mut self, time: u64, task: u64, number: u64) {
         self.event(time, task, Kind::Number(number));
         self.mix(number);
     }
 
-    /// The last events, one a line, oldest first.
+    /// The last events, one per line, oldest first.
     pub(crate) fn report(&self, tasks: &Tasks) -> String {
         let mut lines = String::new();
         for Record { time, task, kind } in &self.last {

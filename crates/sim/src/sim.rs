@@ -1,4 +1,4 @@
-//! [`Sim`] owns a world and drives it; [`SimEnv`] is the [`Env`] that code in it holds.
+//! [`Sim`] owns a world and runs it; [`SimEnv`] is the [`Env`] for code in the world.
 
 use crate::coroutine::{ThreadBound, scoped};
 use crate::world::{Panic, Rest, World};
@@ -7,16 +7,16 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use vellum_base::{Env, Nanos, Task};
 
-/// What a simulation is made with.
+/// Configuration of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// Where all its random numbers come from.
+    /// Seed of all its random numbers.
     pub seed: u64,
-    /// Cores of the modelled controller that [`Env::charge`] occupies.
+    /// Number of cores of the modelled controller, which [`Env::charge`] occupies.
     pub cores: usize,
-    /// Size of a task's stack in bytes. A guard page follows: an overflow kills the process.
+    /// Size of a task's stack in bytes. A guard page follows, so that an overflow kills the process.
     pub stack_bytes: usize,
-    /// How many events a failure report shows.
+    /// Number of events that a failure report shows.
     pub last_events: usize,
 }
 
@@ -27,13 +27,13 @@ impl SimConfig {
     }
 }
 
-/// A virtual world with its tasks. It lives on the thread that made it.
+/// A virtual world with its tasks. It can be used only on the thread that created it.
 ///
-/// A panic in any task ends the world at once: all tasks are dropped, and the panic goes on in whoever called
-/// `run`, with the task's name and the seed added to its message.
+/// A panic in any task ends the world at once: all tasks are dropped, and the panic continues in the caller of `run`,
+/// with the task's name and the seed added to its message.
 ///
-/// Between runs this thread is in no virtual world: a lock that a parked task holds would block the thread for
-/// good, and a condition signalled there reaches no task. Touch what tasks share inside `run`, or after
+/// Between runs this thread is in no virtual world. A lock that a parked task holds would then block the thread for
+/// ever, and a condition signalled there reaches no task. Access data that tasks share inside `run`, or after
 /// [`Sim::cut_power`].
 pub struct Sim {
     env: Arc<SimEnv>,
@@ -46,7 +46,7 @@ impl Sim {
         Sim::with(SimConfig::new(seed))
     }
 
-    /// A world made to order.
+    /// A world with the given configuration.
     pub fn with(config: SimConfig) -> Sim {
         let env = Arc::new(SimEnv { world: ThreadBound::new(World::new(config)) });
         Sim { env, _one_thread: PhantomData }
@@ -57,10 +57,10 @@ impl Sim {
         self.env.clone()
     }
 
-    /// Runs `root` as a task to its end. Every task it started must have ended by the same instant.
+    /// Runs `root` as a task to its end. All tasks that it started must end by the same instant.
     ///
-    /// Panics if a task panics, if every task waits for another (naming them), if tasks are left behind
-    /// (naming them), or if a task cuts the power.
+    /// Panics if a task panics, if every task waits for another (naming them), if tasks are left (naming them), or if a
+    /// task cuts the power.
     pub fn run<T>(&self, root: impl FnOnce() -> T) -> T {
         let value = self.run_root(root);
         let rest = self.drive(self.now(), None);
@@ -75,7 +75,7 @@ impl Sim {
         value
     }
 
-    /// Runs `root` as a task to its end, and leaves the others where they are. Panics like [`Sim::run`] else.
+    /// Runs `root` as a task to its end, and leaves the other tasks where they are. Otherwise panics like [`Sim::run`].
     pub fn run_root<T>(&self, root: impl FnOnce() -> T) -> T {
         match self.run_until(Nanos(u64::MAX), root) {
             Some(value) => value,
@@ -84,8 +84,8 @@ impl Sim {
     }
 
     /// Runs `root` as a task, but cuts the power after the events due at `limit`, or when a task calls
-    /// [`SimEnv::cut_power`]. Then all tasks are dropped, and the result is `None`. If `root` ends before, the
-    /// other tasks stay where they are.
+    /// [`SimEnv::cut_power`]. Then all tasks are dropped, and the result is `None`. If `root` ends earlier, the other
+    /// tasks stay where they are.
     pub fn run_until<T>(&self, limit: Nanos, root: impl FnOnce() -> T) -> Option<T> {
         self.world().assert_at_rest();
         let mut value = None;
@@ -107,8 +107,8 @@ impl Sim {
         value
     }
 
-    /// Runs the tasks that are there until all have ended or wait for a wake that does not come. Returns how
-    /// many wait. Does not return while a task goes on sleeping.
+    /// Runs the existing tasks until all have ended or wait for a wake that does not come. Returns the number of
+    /// waiting tasks. Does not return while a task keeps sleeping.
     pub fn run_until_idle(&self) -> usize {
         if self.drive(Nanos(u64::MAX), None) == Rest::Cut {
             self.cut_power();
@@ -116,8 +116,9 @@ impl Sim {
         self.task_count()
     }
 
-    /// Drops all tasks where they are, as a power cut does. What lay on their stacks is dropped; locks are
-    /// released; a destructor that sleeps, spawns or joins goes on at once. Time stands; a new root task may run.
+    /// Drops all tasks where they are, as a power cut does. Values on their stacks are dropped and locks are released.
+    /// A destructor that sleeps, spawns or joins continues at once. Time does not advance, and a new root task may run
+    /// afterwards.
     pub fn cut_power(&self) {
         self.world().assert_at_rest();
         if let Some(panic) = self.world().stop() {
@@ -135,18 +136,18 @@ impl Sim {
         self.world().config().seed
     }
 
-    /// Hash over all that has happened: times, tasks, kinds of event, notes. The same code with the same seed
-    /// gives the same hash.
+    /// Hash of all that has happened: times, tasks, kinds of events, notes. The same code with the same seed gives the
+    /// same hash.
     pub fn log_hash(&self) -> u64 {
         self.world().log_hash()
     }
 
-    /// How many events have happened.
+    /// Number of events so far.
     pub fn event_count(&self) -> u64 {
         self.world().event_count()
     }
 
-    /// How many tasks have not ended.
+    /// Number of tasks that have not ended.
     pub fn task_count(&self) -> usize {
         self.world().task_count()
     }
@@ -162,7 +163,7 @@ impl Sim {
         }
     }
 
-    /// A task has panicked: ends the world, and goes on panicking with the task's name and the seed.
+    /// Called when a task has panicked: ends the world, and continues the panic with the task's name and the seed.
     fn spread(&self, panic: Panic) -> ! {
         let world = self.world();
         let report = format!("in task `{}` {}", world.running_name(), world.replay_report());
@@ -180,7 +181,7 @@ impl Sim {
         }
     }
 
-    /// The world itself is stuck.
+    /// Ends a world that is stuck, and panics with a report.
     fn fail(&self, what: String) -> ! {
         let world = self.world();
         let report = format!("{what}\n{}{}", world.task_report(), world.replay_report());
@@ -199,25 +200,25 @@ impl Drop for Sim {
     }
 }
 
-/// The environment of a [`Sim`]. Shareable as the trait demands, but every use on another thread than the
-/// simulation's panics.
+/// The environment of a [`Sim`]. Shareable as the trait requires, but panics if used on a thread other than the
+/// simulation's.
 pub struct SimEnv {
     world: ThreadBound<World>,
 }
 
 impl SimEnv {
-    /// Mixes a text into the log, so that two runs that differ here have different hashes.
+    /// Adds a text to the log, so that two runs that differ here have different hashes.
     pub fn note(&self, text: &str) {
         self.world().note_text(text);
     }
 
-    /// Mixes a number into the log.
+    /// Adds a number to the log.
     pub fn note_number(&self, number: u64) {
         self.world().note_number(number);
     }
 
-    /// Cuts the power: the calling task goes no further, nor does any other, and [`Sim::run_until`] returns
-    /// `None`. A destructor that calls this during the cut goes on.
+    /// Cuts the power: neither the calling task nor any other continues, and [`Sim::run_until`] returns `None`. A
+    /// destructor that calls this during the cut continues.
     pub fn cut_power(&self) {
         self.world().cut_power();
     }

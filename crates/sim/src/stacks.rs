@@ -1,13 +1,13 @@
-//! A pool of coroutine stacks, one a thread, so that a task costs no system call. Every stack ends in a guard
+//! A pool of coroutine stacks, one pool per thread, so that most tasks need no system call. Every stack ends in a guard
 //! page.
 
 use corosensei::stack::DefaultStack;
 use std::cell::RefCell;
 
-/// A thread keeps at most this many unused stacks.
+/// Maximum number of unused stacks that a thread keeps.
 const KEPT_MAX: usize = 256;
 
-/// A stack and the size it was asked for.
+/// A stack, with the size that was requested.
 pub(crate) struct Sized {
     pub(crate) bytes: usize,
     pub(crate) stack: DefaultStack,
@@ -17,9 +17,9 @@ thread_local! {
     static POOL: RefCell<Vec<Sized>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A stack of at least `bytes`. Panics if the system has no more memory mappings to give.
+/// Takes a stack of at least `bytes`. Panics if the system has no more memory mappings.
 pub(crate) fn take(bytes: usize) -> DefaultStack {
-    // A larger stack than asked for would hide overflows: only the same size will do.
+    // A larger stack than requested would hide overflows, so only the same size is used.
     let pooled = POOL.try_with(|pool| pool.borrow_mut().pop_if(|last| last.bytes == bytes)).ok().flatten();
     match pooled {
         Some(pooled) => pooled.stack,
@@ -31,9 +31,9 @@ pub(crate) fn take(bytes: usize) -> DefaultStack {
     }
 }
 
-/// Takes back a stack that nothing runs on.
+/// Returns a stack that nothing runs on to the pool.
 pub(crate) fn give(stack: Sized) {
-    // At the thread's end the pool may be gone; then the stack just goes too.
+    // When the thread ends the pool may be gone; then the stack is freed.
     let _ = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();
         if pool.last().is_some_and(|last| last.bytes != stack.bytes) {

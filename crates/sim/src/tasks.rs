@@ -1,23 +1,23 @@
 //! The table of tasks.
 //!
 //! Invariants
-//! 1. A slot is free, or holds one task from its start to its end; numbers are never given twice.
-//! 2. `coroutine` is taken out while the task runs or is unwound, and only then.
+//! 1. A slot is free, or holds one task from its start to its end. Task numbers are never reused.
+//! 2. `coroutine` is `None` while the task runs or is unwound; it stays so if the task panics.
 
 use crate::coroutine::Coroutine;
 use crate::events::{Slot, TASKS_MAX};
 
-/// One task.
+/// An entry of the table.
 pub(crate) struct Entry {
     /// 0 for a free slot.
     pub(crate) number: u64,
     pub(crate) name: Box<str>,
     pub(crate) coroutine: Option<Box<Coroutine>>,
-    /// When it last began to wait.
+    /// When it last began to wait for a lock, a condition or a join.
     pub(crate) parked_at: u64,
 }
 
-/// The table.
+/// The table of tasks.
 #[derive(Default)]
 pub(crate) struct Tasks {
     entries: Vec<Entry>,
@@ -26,7 +26,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Puts in a task. Returns its slot and number.
+    /// Adds a task. Returns its slot and number.
     pub(crate) fn insert(&mut self, name: &str, coroutine: Coroutine, now: u64) -> (Slot, u64) {
         self.started += 1;
         let entry = Entry {
@@ -49,7 +49,7 @@ impl Tasks {
         (slot, self.started)
     }
 
-    /// Frees the slot of a task whose coroutine was taken out.
+    /// Frees the slot of a task whose coroutine was taken.
     pub(crate) fn remove(&mut self, slot: Slot) {
         let entry = &mut self.entries[slot as usize];
         debug_assert!(entry.number != 0 && entry.coroutine.is_none());
@@ -63,22 +63,22 @@ impl Tasks {
         &mut self.entries[slot as usize]
     }
 
-    /// Whether task `number` still has `slot`.
+    /// Whether task `number` still occupies `slot`.
     pub(crate) fn is_alive(&self, slot: Slot, number: u64) -> bool {
         self.entries[slot as usize].number == number
     }
 
-    /// Tasks that have not ended.
+    /// All tasks that have not ended.
     pub(crate) fn alive(&self) -> impl Iterator<Item = (Slot, &Entry)> {
         self.entries.iter().enumerate().filter(|(_, e)| e.number != 0).map(|(slot, e)| (slot as Slot, e))
     }
 
-    /// How many tasks have not ended.
+    /// Number of tasks that have not ended.
     pub(crate) fn count(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Takes out some coroutine that is not running.
+    /// Takes the coroutine of any task that is not running.
     pub(crate) fn take_any(&mut self) -> Option<(Slot, Box<Coroutine>)> {
         self.entries
             .iter_mut()

@@ -1,9 +1,9 @@
-//! Who waits for which key, first come, first served, without allocating.
+//! The tasks that wait for each key, first come, first served, without an allocation per wait.
 //!
 //! Invariants
-//! 1. A task waits for at most one key. Its link is in the list of the bucket of that key.
-//! 2. A list is in the order of arrival, so for each key too. Keys are addresses and differ between runs;
-//!    nothing but their equality is visible outside.
+//! 1. A task waits for at most one key. It is linked into the list of that key's bucket.
+//! 2. A list is in the order of arrival, and so is the order for each key. Keys are addresses and differ between runs;
+//!    only whether two are equal is visible outside.
 
 use crate::events::Slot;
 
@@ -28,7 +28,7 @@ struct List {
 
 const EMPTY: List = List { first: NONE, last: NONE };
 
-/// The lists.
+/// The lists of waiting tasks.
 pub(crate) struct Waiters {
     buckets: Box<[List; BUCKETS]>,
     links: Vec<Link>,
@@ -40,17 +40,17 @@ impl Waiters {
         Waiters { buckets: Box::new([EMPTY; BUCKETS]), links: Vec::new(), count: 0 }
     }
 
-    /// How many tasks wait.
+    /// Number of waiting tasks.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The key the task waits for.
+    /// The key that the task waits for.
     pub(crate) fn key(&self, slot: Slot) -> Option<usize> {
         self.links.get(slot as usize).filter(|link| link.waits).map(|link| link.key)
     }
 
-    /// The task, which waits for nothing yet, waits for `key`.
+    /// Lets the task, which must not be waiting yet, wait for `key`.
     pub(crate) fn push(&mut self, key: usize, slot: Slot) {
         if self.links.len() <= slot as usize {
             self.links.resize(slot as usize + 1, UNLINKED);
@@ -66,7 +66,7 @@ impl Waiters {
         self.count += 1;
     }
 
-    /// Takes out the task that has waited longest for `key`.
+    /// Removes the task that has waited longest for `key`.
     pub(crate) fn pop(&mut self, key: usize) -> Option<Slot> {
         let mut slot = self.buckets[bucket(key)].first;
         while slot != NONE && self.links[slot as usize].key != key {
@@ -75,7 +75,7 @@ impl Waiters {
         self.remove(slot).then_some(slot)
     }
 
-    /// Takes out the task; false if it does not wait.
+    /// Removes the task. Returns false if it does not wait.
     pub(crate) fn remove(&mut self, slot: Slot) -> bool {
         let Some(&link) = self.links.get(slot as usize).filter(|link| link.waits) else { return false };
         let list = &mut self.buckets[bucket(link.key)];
@@ -92,7 +92,7 @@ impl Waiters {
         true
     }
 
-    /// Forgets everyone.
+    /// Removes all tasks.
     pub(crate) fn clear(&mut self) {
         self.buckets.fill(EMPTY);
         self.links.clear();
@@ -122,7 +122,7 @@ mod tests {
                         arrivals.push((key, slot));
                     }
                     1 => {
-                        // Mostly keys that somebody waits for.
+                        // Mostly keys that a task waits for.
                         let key = arrivals.get(key % 40).map_or(key, |arrival| arrival.0);
                         let first = arrivals.iter().position(|arrival| arrival.0 == key);
                         prop_assert_eq!(waiters.pop(key), first.map(|at| arrivals.remove(at).1));

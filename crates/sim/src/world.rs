@@ -1,14 +1,14 @@
-//! The virtual world: one thread's tasks, its clock, and the loop that runs one task after the other.
+//! The virtual world: the tasks of one thread, its clock, and the event loop that runs one task at a time.
 //!
-//! States of a world: at rest (no task runs), driving (inside [`World::drive`]), stopping (every task is being
-//! unwound, nothing blocks any more), over (its `Sim` is gone).
+//! States of a world: at rest (no task runs), driving (inside [`World::drive`]), stopping (all tasks are being unwound,
+//! and nothing blocks any more), over (its `Sim` was dropped).
 //!
 //! Invariants
-//! 1. A task that has not ended is exactly one of: running, in `events`, in `waiters` (also in `events` if its
-//!    wait has a deadline), or stopped by a power cut.
-//! 2. No code of a task runs while `state` is borrowed; so nothing is dropped there that may have such code.
-//! 3. Time moves only in `drive` and in the fast path of `sleep_until`, and never backwards.
-//! 4. While stopping, no task is resumed except to unwind, and a task that unwinds is never suspended.
+//! 1. A task that has not ended is in exactly one of these states: running, in `events`, in `waiters` (and also in
+//!    `events` if its wait has a deadline), or stopped by a power cut.
+//! 2. No code of a task runs while `state` is borrowed. So nothing that may contain such code is dropped then.
+//! 3. Time advances only in `drive` and in the fast path of `sleep_until`, and never goes backwards.
+//! 4. While stopping, tasks are resumed only to unwind, and an unwinding task is never suspended.
 
 mod report;
 mod stop;
@@ -27,27 +27,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use vellum_base::Nanos;
 use vellum_base::env::{Scheduler, scheduler};
 
-/// What a task panicked with.
+/// The payload of a task's panic.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// Why the loop came to rest.
+/// Why the event loop returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// The task it drove has ended.
+    /// The root task has ended.
     Ended,
-    /// The next event comes after the limit.
+    /// The next event is later than the limit.
     Later,
-    /// No event is left.
+    /// There are no more events.
     Idle,
     /// A task cut the power.
     Cut,
 }
 
-/// See the module.
+/// The virtual world; see the module.
 pub(crate) struct World {
     config: SimConfig,
     clock: Cell<u64>,
-    /// Equals `state.waiters.count()`, for a quick look.
+    /// Equals `state.waiters.count()`, for a check without a borrow.
     waiting: Cell<usize>,
     switch: Switch,
     state: RefCell<State>,
@@ -59,20 +59,20 @@ struct State {
     waiters: Waiters,
     log: Log,
     random: SmallRng,
-    /// When each core of the modelled controller will have done its work.
+    /// Times at which the cores of the modelled controller finish their work.
     cores_busy_until: Vec<u64>,
     running: Option<Slot>,
-    /// A sleep that ends by here needs no look at the driver.
+    /// A sleep that ends at this time or before may skip the event loop.
     limit: u64,
     driving: bool,
     stopping: bool,
     cut: bool,
     over: bool,
-    /// The first panic of a destructor while stopping.
+    /// The first panic of a destructor during stopping.
     stop_panic: Option<Panic>,
 }
 
-/// Joins wait for keys that no lock has as its address: the top of the address space is the kernel's.
+/// Key that a join waits for. No lock has it as its address: the top of the address space belongs to the kernel.
 fn join_key(slot: Slot) -> usize {
     usize::MAX - slot as usize
 }
@@ -141,7 +141,7 @@ impl World {
         state.log.number(self.now(), task, number);
     }
 
-    /// Adds a task, ready to run. While stopping it is dropped unrun: then `None`.
+    /// Adds a task that is ready to run. While stopping, drops it without running it and returns `None`.
     pub(crate) fn spawn(&self, name: &str, body: Body) -> Option<(Slot, u64)> {
         {
             let state = self.state.borrow();
@@ -161,7 +161,7 @@ impl World {
         Some((slot, number))
     }
 
-    /// Waits for a task's end. Returns at once while stopping.
+    /// Waits for the end of a task. Returns at once while stopping.
     pub(crate) fn join(&self, slot: Slot, number: u64) {
         while self.state.borrow().tasks.is_alive(slot, number) {
             if self.is_stopping() {
@@ -197,7 +197,7 @@ impl World {
         self.suspend(state);
     }
 
-    /// Occupies the core that is free first.
+    /// Occupies the core that is free first, and sleeps until the work is done.
     pub(crate) fn charge(&self, cpu: u64) {
         if cpu == 0 {
             return;
@@ -211,8 +211,8 @@ impl World {
         self.sleep_until(done);
     }
 
-    /// Stops the world as soon as the loop has control again. From a task this does not return, unless its
-    /// destructors call it while the world is stopping.
+    /// Stops the world as soon as the event loop has control again. Called from a task this does not return, unless a
+    /// destructor of the task calls it while the world is stopping.
     pub(crate) fn cut_power(&self) {
         if self.is_stopping() {
             return self.unwind_on();
@@ -223,7 +223,7 @@ impl World {
         self.suspend(state);
     }
 
-    /// Runs tasks until `root` ends, or until no event is left that is due at `limit` or before.
+    /// Runs tasks until `root` ends, or until no event is due at `limit` or before.
     pub(crate) fn drive(&self, limit: u64, root: Option<(Slot, u64)>) -> Result<Rest, Panic> {
         {
             self.assert_at_rest();
@@ -237,7 +237,7 @@ impl World {
         rest
     }
 
-    /// Panics if the world is being run already.
+    /// Panics if the world is already being run.
     pub(crate) fn assert_at_rest(&self) {
         let state = self.state.borrow();
         assert!(!state.driving && !state.stopping, "a simulation is run from inside itself");
@@ -278,7 +278,7 @@ impl World {
         }
     }
 
-    /// A task has run to its end. Returns its number.
+    /// Removes a task that has run to its end. Returns its number.
     fn finish(&self, slot: Slot, coroutine: Coroutine) -> u64 {
         coroutine.recycle();
         let number = {
@@ -293,14 +293,14 @@ impl World {
         number
     }
 
-    /// Hands control to the loop. The running task must have been put where something will find it.
+    /// Yields to the event loop. The running task must have been queued so that it will be resumed.
     #[inline]
     fn suspend(&self, state: RefMut<'_, State>) {
         drop(state);
         self.switch.suspend();
     }
 
-    /// The running task, if it may block: not while another world's task runs on top of it.
+    /// The running task, if it may block. It may not while a task of another world runs on top of it.
     fn blocking_task(&self, state: &State) -> Slot {
         let slot = state.running.expect("only a task can block: put this code into Sim::run");
         let innermost = scheduler().is_some_and(|world| std::ptr::addr_eq(world, self));
@@ -314,7 +314,7 @@ impl World {
 }
 
 impl State {
-    /// Number of the running task, 0 outside tasks.
+    /// Number of the running task, or 0 outside tasks.
     fn running_number(&mut self) -> u64 {
         self.running.map_or(0, |slot| self.tasks.get(slot).number)
     }

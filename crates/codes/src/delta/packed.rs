@@ -1,31 +1,31 @@
-//! The second try of a long delta: its pairs, compressed.
+//! The second try for a long delta: its pairs, compressed.
 //!
-//! Two zeros, with which no pair begins, say so; then how, then that. LZ4 instead of zstd, or before it, made nothing
-//! shorter than zstd alone does (`benches/parity.rs`).
+//! A packed delta begins with two zeros, which no pair begins with. The compression method follows, then the compressed
+//! pairs. Using LZ4 instead of zstd, or before it, made no delta shorter than zstd alone does (`benches/parity.rs`).
 //!
-//! 1. What is unpacked is pairs, never packed again, and takes memory for a page's at most.
+//! 1. Unpacking yields pairs, which are never packed again, and allocates at most the memory for the pairs of one page.
 
 use super::{Malformed, OVERHEAD_MAX};
 use std::cell::RefCell;
 use zstd::bulk::{Compressor, Decompressor};
 
-/// Begins a packed delta: no zeros, no literals.
+/// Start of a packed delta: it would be a pair of no zeros and no literals.
 const MARK: [u8; 2] = [0, 0];
 /// A zstd frame follows.
 const ZSTD: u8 = 1;
-/// Higher levels take longer for a hundredth less.
+/// Higher levels take longer and reduce the size by only a hundredth.
 const LEVEL: i32 = 1;
 
 thread_local! {
-    // To make one takes twice as long as what it is made for.
+    // Creating a context takes twice as long as using it.
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Packs what `out` has from `start` on, if that makes it shorter.
+/// Packs the bytes of `out` from `start` on, if that makes them shorter.
 pub(super) fn shorten(out: &mut Vec<u8>, start: usize) {
     let pairs = &out[start..];
-    // Room for what is shorter with its mark; the compressor fails where that is not enough.
+    // Room for a frame that with its header is shorter than the pairs; the compressor fails if that is not enough.
     let mut frame = vec![0; pairs.len().saturating_sub(MARK.len() + 2)];
     let packed = COMPRESSOR.with_borrow_mut(|compressor| {
         if compressor.is_none() {
@@ -41,7 +41,7 @@ pub(super) fn shorten(out: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// The pairs of a packed delta of a page of `bytes` bytes; None if it is not packed.
+/// The pairs of a packed delta of a page of `bytes` bytes; `None` if the delta is not packed.
 pub(super) fn unpack(delta: &[u8], bytes: usize) -> Result<Option<Vec<u8>>, Malformed> {
     let Some(packed) = delta.strip_prefix(&MARK) else { return Ok(None) };
     let frame = packed.strip_prefix(&[ZSTD]).filter(|frame| !frame.is_empty()).ok_or(Malformed)?;

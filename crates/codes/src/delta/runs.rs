@@ -1,15 +1,15 @@
-//! What two versions of a page differ by, without the zeros (docs/formats/array.md).
+//! The non-zero runs of the XOR of two versions of a page (docs/formats/array.md).
 //!
-//! For each pair the number of zeros, the number of literals, the literals; numbers little endian, 7 bits a byte, the
-//! top bit set on all bytes but the last. Literals are never 0 in number.
+//! Each pair is the number of zeros, the number of literals, and the literals. Numbers are little endian, 7 bits per
+//! byte, with the top bit set on all bytes but the last. The number of literals is never 0.
 
 use super::Malformed;
 
-/// So many zeros between two changes are not literals any more: fewer would cost more in numbers than they save.
+/// Fewest zeros between two changes that end a run of literals: to encode fewer would cost more than it saves.
 const ZEROS_MIN: usize = 4;
 const WORD: usize = 8;
 
-/// Appends pairs of two versions that are equally long.
+/// Appends the pairs of two versions of equal length.
 pub(super) fn encode(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
     let mut end = 0;
     while let Some(first) = next_change(old, new, end) {
@@ -21,7 +21,7 @@ pub(super) fn encode(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Calls `run` with the place and the bytes of every run of literals of a page of `bytes` bytes.
+/// Calls `run` with the position and the bytes of each run of literals, for a page of `bytes` bytes.
 pub(super) fn for_each(
     mut delta: &[u8],
     bytes: usize,
@@ -43,7 +43,7 @@ pub(super) fn for_each(
     Ok(())
 }
 
-/// The first byte from `at` on that differs.
+/// Position of the first byte from `at` on that differs.
 #[inline]
 fn next_change(old: &[u8], new: &[u8], at: usize) -> Option<usize> {
     let (old, new) = (&old[at..], &new[at..]);
@@ -59,7 +59,8 @@ fn next_change(old: &[u8], new: &[u8], at: usize) -> Option<usize> {
     old_rest.iter().zip(new_rest).position(|(old, new)| old != new).map(|i| at + before + i)
 }
 
-/// The end of the literals that begin at `at`: [`ZEROS_MIN`] bytes that do not differ follow, or nothing but such.
+/// End of the literals that begin at `at`: at least [`ZEROS_MIN`] equal bytes follow, or only equal bytes up to the
+/// end.
 #[inline]
 fn end_of_changes(old: &[u8], new: &[u8], at: usize) -> usize {
     let mut end = at + 1;
@@ -78,7 +79,7 @@ fn end_of_changes(old: &[u8], new: &[u8], at: usize) -> usize {
     end
 }
 
-/// True if there is a word at `at`, and each of its bytes differs.
+/// True if a whole word fits at `at` and all its bytes differ.
 #[inline]
 fn whole_word_differs(old: &[u8], new: &[u8], at: usize) -> bool {
     let word =

@@ -1,16 +1,17 @@
-//! From wrong bits to right ones: the syndrome, and which decoder is asked when.
+//! Correction of codewords: computes the syndrome and chooses the decoder.
 //!
-//! The *syndrome* is the stored parity ⊕ that of the stored data: zero for a codeword, else the sum of the *columns* of
-//! the wrong bits (a data bit's column are its seven parity bits, a parity bit's is itself). A decoder looks for few
-//! columns with that sum. First [`nearest`] proves that there is no lighter one than it found, as far as it gets in a
-//! bounded time, always for up to [`super::CORRECTED_SURELY`] bits; then [`flip`] goes by likelihood.
+//! The *syndrome* is the stored parity ⊕ the parity of the stored data. It is zero for a codeword, else the sum of the
+//! *columns* of the wrong bits (the column of a data bit is its seven parity bits, that of a parity bit is itself). A
+//! decoder searches for few columns with that sum. First, [`nearest`] searches for the lightest error and proves that
+//! there is no lighter one, as far as it gets in a bounded time, and always for up to [`super::CORRECTED_SURELY`] bits.
+//! Then [`flip`] searches for a likely error.
 
 use super::kernel::{self, Simd};
 use super::nearest::{Nearest, nearest};
 use super::{COLUMN_WEIGHT, Code, LANES_MAX, Shifts, flip};
 
-/// A codeword's syndrome. Bits of the codeword are numbered: data bits first (bit `n % 8` of byte `n / 8`), then those
-/// of the parity.
+/// The syndrome of a codeword. Bits of the codeword are numbered: first the data bits (bit `n % 8` of byte `n / 8`),
+/// then the parity bits.
 #[derive(Clone)]
 pub(super) struct Syndrome<'a> {
     code: &'a Code,
@@ -18,7 +19,7 @@ pub(super) struct Syndrome<'a> {
     weight: u32,
 }
 
-/// The syndrome of one codeword as it was read.
+/// Computes the syndrome of a codeword as it was read.
 pub(super) fn syndrome<'a>(code: &'a Code, data: &[u8], parity: &[u8]) -> Syndrome<'a> {
     let mut computed = [0; 8 * LANES_MAX];
     let computed = &mut computed[..parity.len()];
@@ -32,7 +33,7 @@ pub(super) fn syndrome<'a>(code: &'a Code, data: &[u8], parity: &[u8]) -> Syndro
     Syndrome { code, lanes, weight }
 }
 
-/// Puts one codeword right: how many bits were wrong, or `None` (and nothing is changed).
+/// Corrects one codeword. Returns the number of wrong bits, or `None` without changing anything.
 pub(super) fn correct(code: &Code, data: &mut [u8], parity: &mut [u8]) -> Option<u32> {
     let mut syndrome = syndrome(code, data, parity);
     if syndrome.is_zero() {
@@ -60,7 +61,7 @@ impl Syndrome<'_> {
         self.weight == 0
     }
 
-    /// Ones in it.
+    /// Number of ones in the syndrome.
     pub(super) fn weight(&self) -> u32 {
         self.weight
     }
@@ -69,7 +70,7 @@ impl Syndrome<'_> {
         &self.lanes[..self.code.lanes]
     }
 
-    /// The parity bits that are one.
+    /// The parity bits that are one in the syndrome.
     pub(super) fn ones(&self) -> impl Iterator<Item = u32> {
         let lane_ones = |(i, lane): (usize, &u64)| {
             let (base, mut rest) = (64 * i as u32, *lane);
@@ -82,12 +83,12 @@ impl Syndrome<'_> {
         self.lanes().iter().enumerate().flat_map(lane_ones)
     }
 
-    /// Data bits of the codeword: where the numbers of its parity bits begin.
+    /// Number of data bits of the codeword, which is also the number of its first parity bit.
     pub(super) fn data_bits(&self) -> u32 {
         8 * self.code.data_bytes() as u32
     }
 
-    /// Bits of a data word.
+    /// Number of bits of a data word.
     pub(super) fn word_bits(&self) -> u32 {
         64 * self.code.lanes as u32
     }
@@ -98,12 +99,13 @@ impl Syndrome<'_> {
         self.code.shifts[word as usize].map(|shift| self.add(place, u32::from(shift)))
     }
 
-    /// How many of these parity bits are one in the syndrome.
+    /// Number of these parity bits that are one in the syndrome.
     pub(super) fn ones_in(&self, column: [u32; COLUMN_WEIGHT]) -> u32 {
         column.iter().map(|row| (self.lanes[*row as usize / 64] >> (row % 64) & 1) as u32).sum()
     }
 
-    /// How many parity bits of this place of a word with these shifts are zero in the syndrome, if at most `most`.
+    /// Number of parity bits, of the data bit at `place` of a word with these shifts, that are zero in the syndrome;
+    /// `None` if there are more than `most`.
     #[inline]
     pub(super) fn zeros_up_to(&self, most: u32, shifts: &Shifts, place: u32) -> Option<u32> {
         let mut zeros = 0;
@@ -117,7 +119,7 @@ impl Syndrome<'_> {
         Some(zeros)
     }
 
-    /// Adds the column of a bit of the codeword: as if that were flipped.
+    /// Adds the column of a bit of the codeword, as if the bit were flipped.
     pub(super) fn flip(&mut self, bit: u32) {
         match bit.checked_sub(self.data_bits()) {
             Some(row) => self.flip_row(row),
@@ -131,14 +133,14 @@ impl Syndrome<'_> {
         if *lane & bit == 0 { self.weight -= 1 } else { self.weight += 1 }
     }
 
-    /// The place that a shift moves `place` to.
+    /// The place to which a shift moves `place`.
     fn add(&self, place: u32, shift: u32) -> u32 {
         let lane = place / 64 + shift / 64;
         let lanes = self.code.lanes as u32;
         (if lane >= lanes { lane - lanes } else { lane }) * 64 + (place + shift) % 64
     }
 
-    /// The place that a shift moves to `row`.
+    /// The place which a shift moves to `row`.
     pub(super) fn subtract(&self, row: u32, shift: u32) -> u32 {
         let (lane, from) = (row / 64, shift / 64);
         let lanes = self.code.lanes as u32;

@@ -1,28 +1,29 @@
-//! Bit flipping (Gallager, "Low-Density Parity-Check Codes", 1962, section 4.1): a likely error, for more wrong bits
-//! than a search can prove.
+//! Bit flipping (Gallager, "Low-Density Parity-Check Codes", 1962, section 4.1): finds a likely error, for more wrong
+//! bits than a search can prove.
 //!
-//! Flips the data bit with most ones of the syndrome in its column, as long as they are more than half; every flip
-//! leaves fewer ones. What is left then are wrong parity bits. That alone would explain every syndrome, so an error
-//! counts only if it is credible:
+//! Repeatedly flips the data bit whose column has the most ones in the syndrome, as long as these are more than half of
+//! the column; each flip reduces the number of ones. The remaining ones are then taken as wrong parity bits. Since
+//! wrong parity bits alone would explain any syndrome, an error is accepted only if it is credible:
 //!
-//! 1. it has at most a sixteenth as many bits as the parity: so few errors do not reach one random syndrome in 2^80;
-//! 2. parity bits are hardly more of it than they are of a codeword: where flipping went astray, there are many;
-//! 3. flipping one data bit back, for parity bits, does not give another error of the same weight;
-//! 4. of bits with equally many ones one could have begun with the first or the last: the lighter of both errors it is,
-//!    and neither if they are different and as heavy.
+//! 1. it has at most a sixteenth as many bits as the parity: so few errors cover less than one in 2^80 random
+//!    syndromes;
+//! 2. the share of parity bits in it is hardly larger than in a codeword: where flipping went wrong, it is large;
+//! 3. flipping one data bit back, in exchange for parity bits, does not give another error of the same weight;
+//! 4. if several bits have equally many ones, flipping may choose the first or the last of them: the lighter of the two
+//!    resulting errors is taken, and neither if they differ and have the same weight.
 
 use super::decode::Syndrome;
 use super::{COLUMN_WEIGHT, LANES_MAX};
 
 const ONES: u32 = COLUMN_WEIGHT as u32;
-/// Ones a column must have to be flipped: more than half.
+/// Minimum number of ones in the column of a bit to be flipped: more than half.
 const ONES_MIN: u32 = ONES / 2 + 1;
-/// Bits of the parity for each wrong bit of a credible error.
+/// Parity bits per wrong bit of a credible error.
 const PARITY_BITS_PER_ERROR: usize = 16;
-/// Wrong parity bits that are credible by themselves.
+/// Number of wrong parity bits that is always credible.
 const PARITY_ERRORS_FREE: usize = 4;
 
-/// The bits of a credible error with this syndrome.
+/// Finds the bits of a credible error with this syndrome.
 pub(super) fn likely(syndrome: &Syndrome<'_>) -> Option<Vec<u32>> {
     let errors = [Tie::First, Tie::Last].map(|tie| error(&mut syndrome.clone(), tie));
     match errors {
@@ -31,14 +32,14 @@ pub(super) fn likely(syndrome: &Syndrome<'_>) -> Option<Vec<u32>> {
     }
 }
 
-/// Which of several bits with equally many ones is flipped.
+/// Which of several bits with equally many ones to flip.
 #[derive(Clone, Copy, PartialEq)]
 enum Tie {
     First,
     Last,
 }
 
-/// The bits of an error, in ascending order, if it is credible by itself.
+/// Finds the bits of an error, in ascending order, if it meets the first three conditions.
 fn error(syndrome: &mut Syndrome<'_>, tie: Tie) -> Option<Vec<u32>> {
     let (words, lanes) = (syndrome.code().shifts().len(), syndrome.code().lanes());
     let errors_max = 64 * lanes / PARITY_BITS_PER_ERROR;
@@ -65,7 +66,7 @@ fn error(syndrome: &mut Syndrome<'_>, tie: Tie) -> Option<Vec<u32>> {
     Some(wrong)
 }
 
-/// A data bit with the most ones in its column, if those are more than half.
+/// A data bit with the most ones in its column, if these are more than half.
 fn most_ones(syndrome: &Syndrome<'_>, tie: Tie) -> Option<u32> {
     let (code, mut best, mut least) = (syndrome.code(), None, ONES_MIN);
     for word in 0..code.shifts().len() {
@@ -84,7 +85,7 @@ fn most_ones(syndrome: &Syndrome<'_>, tie: Tie) -> Option<u32> {
     best
 }
 
-/// 64 counts from 0 to 7: the bits worth 1, worth 2 and worth 4.
+/// 64 counts from 0 to 7, in three bit planes: of value 1, 2 and 4.
 #[derive(Clone, Copy, Default)]
 struct Counts([u64; 3]);
 
@@ -96,7 +97,7 @@ impl Counts {
         }
     }
 
-    /// Where the count is at least 4 and equal to `ones`.
+    /// Positions whose count is equal to `ones`, which must be at least 4.
     fn equal_to(&self, ones: u32) -> u64 {
         let [one, two, four] = self.0;
         let same = |bits: u64, wanted: u32| if wanted & 1 == 1 { bits } else { !bits };
@@ -104,7 +105,7 @@ impl Counts {
     }
 }
 
-/// For every bit of a data word, in its lanes, how many ones its column has.
+/// For each bit of a data word, by lane, the number of ones in its column.
 fn counts(syndrome: &Syndrome<'_>, word: usize) -> [Counts; LANES_MAX] {
     let (rows, mut counts) = (syndrome.lanes(), [Counts::default(); LANES_MAX]);
     for shift in syndrome.code().shifts()[word] {

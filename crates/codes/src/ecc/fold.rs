@@ -1,21 +1,22 @@
-//! Parity as a fingerprint: the code has looked at all of the data anyway (ses-dedup.txt, section V.B).
+//! Parity as a fingerprint: computing it has read all of the data anyway (ses-dedup.txt, section V.B).
 //!
 //! The parity of a good code is not a good hash. Here a data bit enters seven of 256 parity bits, so the first four
-//! bytes do not see 39 % of changes of one bit and 34 % of changes of one byte. [`Fold::Mix`] takes all parity bits,
-//! hashed. Then only what the code itself cannot see goes unseen: never fewer than eight bits ([`super::DISTANCE`]).
+//! bytes miss 39 % of changes of one bit and 34 % of changes of one byte. [`Fold::Mix`] hashes all parity bits. Then,
+//! apart from hash collisions, it misses only changes that the code itself cannot detect: never of fewer than eight
+//! bits ([`super::DISTANCE`]).
 //!
-//! The code is linear and known, so anyone can make two contents with the same parity. Seeds cannot help there: a match
-//! is a hint until the bytes are compared.
+//! The code is linear and public, so anyone can construct two contents with the same parity. A seed cannot prevent
+//! this: a match is only a hint until the bytes have been compared.
 
 use super::Code;
 use crate::Digest;
 
-/// How parity becomes a fingerprint.
+/// How to turn parity into a fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
     /// The first four bytes of every codeword's parity, as in the paper.
     Truncate,
-    /// A seeded hash (xxh3) of all of the parity.
+    /// A seeded hash (xxh3) of the whole parity.
     Mix {
         /// Secret of the device.
         seed: u64,
@@ -23,7 +24,7 @@ pub enum Fold {
 }
 
 impl Fold {
-    /// Four bytes for the parity of one codeword, or of several as one.
+    /// Four bytes from the parity of one codeword, or of several taken together.
     #[inline]
     pub fn fingerprint(self, parity: &[u8]) -> u32 {
         match self {
@@ -32,11 +33,11 @@ impl Fold {
         }
     }
 
-    /// The fingerprint of a sector from the parity of its codewords: their four bytes one after the other, or a
-    /// hash of 128 bits.
+    /// The fingerprint of a sector from the parity of its codewords: four bytes of each one after the other, or a hash
+    /// of 128 bits.
     ///
     /// # Panics
-    /// If `parity` is not that of whole codewords, and of four at most.
+    /// If `parity` is not that of whole codewords, or of more than four.
     #[inline]
     pub fn digest(self, code: &Code, parity: &[u8]) -> Digest {
         let codewords = parity.chunks_exact(code.parity_bytes());

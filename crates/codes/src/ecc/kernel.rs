@@ -1,31 +1,31 @@
-//! The parity of codewords, compiled once for every x86-64 processor and again for those with wide vectors.
+//! Computes the parity of codewords. Compiled once for every x86-64 processor, and again for those with wide vectors.
 //!
-//! The work is the same few lines in all of them (rotate a word's lanes, XOR): the compiler makes vectors of the lanes.
-//! Shifts that move lanes by the same distance are added up first and moved together, so that the inner loop has one
-//! load, one rotation and one XOR a lane.
+//! All forms run the same few lines (rotate the lanes of a word, XOR), with vectors of different width. Shifts that
+//! move lanes by the same distance are added up first and moved together, so the inner loop has one load, one rotation
+//! and one XOR per lane.
 //!
-//! `unsafe` because the wide forms may only be called where the processor knows them, which [`Simd::is_available`]
-//! asks.
+//! `unsafe` because the wide forms may be called only if the processor supports them, which [`Simd::is_available`]
+//! checks.
 #![allow(unsafe_code)]
 
 use super::{COLUMN_WEIGHT, Code, LANES_MAX, Shifts, WORDS_MAX};
 
-/// Which instructions compute the parity.
+/// The instructions that compute the parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Simd {
-    /// Those that every processor has.
+    /// Instructions that every processor has.
     Portable,
     /// AVX2, 256 bits wide.
     Avx2,
-    /// AVX-512, which also rotates lanes.
+    /// AVX-512, which can also rotate lanes.
     Avx512,
 }
 
 impl Simd {
-    /// All of them, the best last.
+    /// All variants, the best last.
     pub const ALL: [Simd; 3] = [Simd::Portable, Simd::Avx2, Simd::Avx512];
 
-    /// The best that this processor has.
+    /// The best variant that this processor supports.
     #[inline]
     pub fn best() -> Simd {
         if Simd::Avx512.is_available() {
@@ -37,7 +37,7 @@ impl Simd {
         }
     }
 
-    /// True if this processor has these instructions.
+    /// True if this processor supports these instructions.
     #[inline]
     pub fn is_available(self) -> bool {
         match self {
@@ -52,7 +52,7 @@ impl Simd {
     }
 }
 
-/// The shifts of a code, in the order in which they are worked off: by the distance that they move lanes.
+/// The shifts of a code in the order in which they are processed: by the distance that they move lanes.
 pub(super) struct Plan {
     terms: [Term; WORDS_MAX * COLUMN_WEIGHT],
     /// The terms that move lanes by `s` are `starts[s]..starts[s + 1]`.
@@ -66,7 +66,7 @@ struct Term {
 }
 
 impl Plan {
-    /// Worked out when the program is compiled.
+    /// Evaluated at compile time.
     pub(super) const fn new(shifts: &[Shifts]) -> Plan {
         let mut plan = Plan {
             terms: [Term { word: 0, rotation: 0 }; WORDS_MAX * COLUMN_WEIGHT],
@@ -91,12 +91,12 @@ impl Plan {
     }
 }
 
-/// Computes the parity of whole codewords; the lengths were checked.
+/// Computes the parity of whole codewords; the caller has checked the lengths.
 pub(super) fn encode(simd: Simd, code: &Code, data: &[u8], parity: &mut [u8]) {
     assert!(simd.is_available(), "this processor does not have {simd:?}");
     match simd {
         Simd::Portable => portable(code, data, parity),
-        // SAFETY: the processor has these instructions, as asserted above.
+        // SAFETY: the processor supports these instructions, as asserted above.
         #[cfg(target_arch = "x86_64")]
         Simd::Avx2 => unsafe { wide::avx2(code, data, parity) },
         // SAFETY: as above.
@@ -118,7 +118,8 @@ fn portable(code: &Code, data: &[u8], parity: &mut [u8]) {
     }
 }
 
-/// A register of `LANES` lanes. Inlined into functions that are compiled for the processors that have it.
+/// A register of `LANES` lanes. The methods are inlined into functions that are compiled for processors with that
+/// register.
 trait Vector<const LANES: usize>: Copy {
     fn zero() -> Self;
     fn load(lanes: &[[u8; 8]; LANES]) -> Self;
@@ -157,8 +158,8 @@ impl Vector<1> for u64 {
 /// A word: `N` registers of `LANES` lanes.
 type Word<const LANES: usize, const N: usize> = [[[u8; 8]; LANES]; N];
 
-/// All codewords, `SIDE` of them side by side (and what remains one by one): one's rotations fill the time in which
-/// another's wait.
+/// Processes all codewords, `SIDE` of them interleaved (and the rest one by one): the rotations of one fill the time in
+/// which those of another wait.
 #[inline(always)]
 fn codewords<V: Vector<LANES>, const LANES: usize, const N: usize, const SIDE: usize>(
     code: &Code,
@@ -185,7 +186,7 @@ fn side_by_side<V: Vector<LANES>, const LANES: usize, const N: usize, const SIDE
     parities: &mut [Word<LANES, N>; SIDE],
 ) {
     let k = words.len() / SIDE;
-    // Twice as long as a word, so that what is moved around its end still lies in one piece; folded at the end.
+    // Twice as long as a word, so that lanes moved beyond its end stay contiguous; both halves are added at the end.
     let mut long = [[[[[0; 8]; LANES]; N]; 2]; SIDE];
     for distance in 0..LANES * N {
         let terms = usize::from(plan.starts[distance])..usize::from(plan.starts[distance + 1]);
@@ -219,7 +220,7 @@ fn side_by_side<V: Vector<LANES>, const LANES: usize, const N: usize, const SIDE
 
 #[cfg(target_arch = "x86_64")]
 mod wide {
-    //! The registers of x86-64.
+    //! The vector registers of x86-64.
 
     use super::{Code, Vector, codewords};
     use std::arch::x86_64::*;
@@ -265,7 +266,7 @@ mod wide {
             impl Vector<$lanes> for $name {
                 #[inline(always)]
                 fn zero() -> $name {
-                    // SAFETY: only the functions above use this type, and they are called where the processor has it.
+                    // SAFETY: only the functions above use this type, and they are called only if the processor has it.
                     $name(unsafe { $zero() })
                 }
 

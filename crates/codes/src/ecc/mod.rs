@@ -1,22 +1,22 @@
-//! The error-correcting code of a flash page: parity for codewords of 1, 2 or 4 KiB, and bit errors put right.
+//! The error-correcting code of a flash page: parity for codewords of 1, 2 or 4 KiB, and correction of bit errors.
 //!
 //! A codeword is `k` data words and one parity word of the same size (so the rate is `k / (k + 1)`). A word is `P`
-//! lanes of 64 bits, little endian. Each data word enters the parity seven times, each time turned by a *shift* `(r,
-//! s)`: every lane rotated left by `r` bits, then lane `i` moved to lane `i + s` (modulo `P`):
+//! lanes of 64 bits, little endian. Each data word enters the parity seven times, each time moved by a *shift* `(r,
+//! s)`: each lane is rotated left by `r` bits, then lane `i` is moved to lane `i + s` (modulo `P`):
 //!
 //! ```text
 //! parity[(i + s) mod P]  ⊕=  rotate_left(word[w][i], r)        for each word w and each of its seven shifts
 //! ```
 //!
-//! The shifts are the code: on flash they may never change ([`Code::shifts`], `docs/decisions/0007-ecc-code.md`).
+//! The shifts define the code. Stored parity depends on them, so they must never change ([`Code::shifts`],
+//! `docs/decisions/0007-ecc-code.md`).
 //!
-//! Invariants, each with a test of its name in `tests/ecc`:
+//! Invariants, each with tests in `tests/ecc`:
 //!
 //! 1. The code is linear: the parity of `a ⊕ b` is the parity of `a` ⊕ the parity of `b` (ses-dedup.txt, equation 2).
-//! 2. Two codewords differ in at least [`DISTANCE`] bits, so up to [`CORRECTED_SURELY`] wrong bits, data or parity, are
-//!    always put right, and one more at least noticed.
-//! 3. What [`Code::correct`] leaves behind when it reports success is a codeword; when it does not, the bytes are as
-//!    they were.
+//! 2. Two codewords differ in at least [`DISTANCE`] bits. So up to [`CORRECTED_SURELY`] wrong bits, in data or parity,
+//!    are always corrected, and one more is at least detected.
+//! 3. If [`Code::correct`] reports success, the result is a codeword; if not, the bytes are unchanged.
 //! 4. Every [`Simd`] gives the same parity.
 
 mod decode;
@@ -31,19 +31,21 @@ pub use kernel::Simd;
 
 use std::fmt;
 
-/// How many parity bits a data bit enters. Odd, so that the number of wrong bits is odd if the syndrome's is.
+/// Number of parity bits that a data bit enters. Odd, so that the number of wrong bits is odd if and only if the number
+/// of ones in the syndrome is.
 pub const COLUMN_WEIGHT: usize = 7;
-/// The fewest bits in which two codewords of any [`Code`] differ.
+/// Minimum number of bits in which two codewords of any [`Code`] differ.
 pub const DISTANCE: usize = 8;
-/// Wrong bits in a codeword that are put right wherever they are. Most patterns of several times as many are too.
+/// Number of wrong bits in a codeword that are always corrected. Most patterns of several times as many are corrected
+/// too.
 pub const CORRECTED_SURELY: usize = (DISTANCE - 1) / 2;
 
-/// Data words in a codeword, at most: rate 32/33.
+/// Maximum number of data words in a codeword: rate 32/33.
 const WORDS_MAX: usize = 32;
-/// Lanes in a word, at most: 4 KiB at rate 8/9.
+/// Maximum number of lanes in a word: 4 KiB at rate 8/9.
 const LANES_MAX: usize = 64;
 
-/// Seven shifts of a data word, each `64 · s + r`.
+/// The seven shifts of a data word, each `64 · s + r`.
 type Shifts = [u16; COLUMN_WEIGHT];
 
 /// Data bits per stored bit.
@@ -58,7 +60,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// Data words for one parity word.
+    /// Number of data words per parity word.
     const fn words(self) -> usize {
         match self {
             Rate::R32_33 => 32,
@@ -68,7 +70,7 @@ impl Rate {
     }
 }
 
-/// One of the codes; see the module. All of them are in [`Code::all`].
+/// One of the codes; see the module. [`Code::all`] lists them.
 pub struct Code {
     name: &'static str,
     lanes: usize,
@@ -104,7 +106,7 @@ impl Code {
         &CODES[0]
     }
 
-    /// The code for `data_bytes` (1024, 2048 or 4096) a codeword at this rate.
+    /// The code with `data_bytes` (1024, 2048 or 4096) per codeword at this rate.
     pub fn new(data_bytes: usize, rate: Rate) -> Option<&'static Code> {
         CODES.iter().find(|c| c.data_bytes() == data_bytes && c.shifts.len() == rate.words())
     }
@@ -129,22 +131,22 @@ impl Code {
         8 * self.lanes
     }
 
-    /// Parity bytes of `data_bytes`, which must be whole codewords: 128 for a 4 KiB sector in the paper's code.
+    /// Parity bytes for `data_bytes`, which must be whole codewords: 128 for a 4 KiB sector in the paper's code.
     pub const fn parity_bytes_of(&self, data_bytes: usize) -> usize {
         data_bytes / self.data_bytes() * self.parity_bytes()
     }
 
-    /// Lanes of 64 bits in a word: `P` of the module's formula.
+    /// Lanes of 64 bits in a word: `P` in the module's formula.
     pub const fn lanes(&self) -> usize {
         self.lanes
     }
 
-    /// What defines the code: for each data word its seven shifts `64 · s + r`.
+    /// Definition of the code: for each data word, its seven shifts `64 · s + r`.
     pub const fn shifts(&self) -> &'static [[u16; COLUMN_WEIGHT]] {
         self.shifts
     }
 
-    /// Computes the parity of one or more codewords: `data` one behind the other, and so `parity`.
+    /// Computes the parity of one or more codewords, which are contiguous in `data` and in `parity`.
     ///
     /// ```
     /// let code = vellum_codes::ecc::Code::paper();
@@ -157,21 +159,21 @@ impl Code {
     /// ```
     ///
     /// # Panics
-    /// If `data` is not whole codewords or `parity` is not as long as [`Code::parity_bytes_of`] says.
+    /// If `data` is not whole codewords, or if the length of `parity` is not [`Code::parity_bytes_of`] that of `data`.
     pub fn encode(&self, data: &[u8], parity: &mut [u8]) {
         self.encode_with(Simd::best(), data, parity);
     }
 
-    /// [`Code::encode`] in a way of one's choice: for comparisons.
+    /// As [`Code::encode`], with the given instructions, for comparisons.
     ///
     /// # Panics
-    /// As [`Code::encode`]; and if this processor does not have these instructions.
+    /// As [`Code::encode`], and if this processor does not support the instructions.
     pub fn encode_with(&self, simd: Simd, data: &[u8], parity: &mut [u8]) {
         self.assert_lengths(data, parity);
         kernel::encode(simd, self, data, parity);
     }
 
-    /// True if every codeword is as [`Code::encode`] makes it.
+    /// True if the parity of every codeword is the one that [`Code::encode`] computes.
     ///
     /// # Panics
     /// As [`Code::encode`].
@@ -187,10 +189,10 @@ impl Code {
         })
     }
 
-    /// Puts wrong bits right, in `data` and in `parity`, of one or more codewords; see the module for how many.
+    /// Corrects bit errors in `data` and in `parity` of one or more codewords; see the module for how many.
     ///
-    /// Where there are more, it may find a codeword that was never written: a checksum must come on top. Codewords that
-    /// cannot be corrected stay as they are, and the others are corrected all the same.
+    /// If there are more, the result may be a codeword that was never written, so a checksum is needed in addition.
+    /// Codewords that cannot be corrected stay unchanged, and the others are corrected nevertheless.
     ///
     /// # Panics
     /// As [`Code::encode`].
@@ -212,11 +214,11 @@ impl Code {
         failed.map_or(Ok(corrected), Err)
     }
 
-    /// Turns the parity of scrambled data into that of the data itself, from `mask`, the bytes that were XORed
-    /// (ses-dedup.txt, equation 2; and the other way round).
+    /// Turns the parity of scrambled data into that of the unscrambled data, or the reverse. `mask` holds the bytes
+    /// that were XORed (ses-dedup.txt, equation 2).
     ///
     /// # Panics
-    /// As [`Code::encode`], for `mask` in the place of `data`.
+    /// As [`Code::encode`], with `mask` as the data.
     pub fn unmask(&self, mask: &[u8], parity: &mut [u8]) {
         self.assert_lengths(mask, parity);
         let mut of_mask = [0; 8 * LANES_MAX];
@@ -240,21 +242,21 @@ impl fmt::Debug for Code {
     }
 }
 
-/// What [`Code::correct`] put right.
+/// Corrections made by [`Code::correct`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Corrected {
-    /// Wrong bits in all codewords.
+    /// Number of wrong bits in all codewords.
     pub bits: u32,
-    /// Wrong bits in the codeword that had most.
+    /// Number of wrong bits in the codeword that had the most.
     pub worst: u32,
 }
 
-/// Codewords with too many wrong bits.
+/// Some codewords have too many wrong bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uncorrectable {
-    /// The first of them, counted from 0.
+    /// Index of the first of them, counted from 0.
     pub first: usize,
-    /// How many.
+    /// Number of them.
     pub codewords: usize,
 }
 

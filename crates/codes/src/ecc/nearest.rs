@@ -1,36 +1,37 @@
-//! The lightest error with a syndrome, and whether there is another of that weight.
+//! Finds the lightest error with a given syndrome, and whether there is another of the same weight.
 //!
-//! Some wrong bit's column has the first one of the syndrome. There are `7 k + 1` such columns; the search takes away
-//! one after the other and goes on with what is left. A data column takes away seven ones at most, so with `n` bits
-//! to go the syndrome may have `7 n` ones: that leaves very few columns to try. Bits are added to the limit two by two,
-//! as every column has an odd number of ones.
+//! The column of some wrong bit contains the first one of the syndrome. There are `7 k + 1` such columns; the search
+//! removes each in turn and continues with the remaining syndrome. A data column removes at most seven ones, so with
+//! `n` bits left the syndrome may have at most `7 n` ones, which leaves very few columns to try. The limit on bits
+//! grows in steps of two, because every column has an odd number of ones.
 
 use super::decode::Syndrome;
 use super::{COLUMN_WEIGHT, CORRECTED_SURELY, DISTANCE};
 
-/// Errors of more bits are not searched for.
+/// Largest number of wrong bits that is searched for.
 const BITS_MAX: u32 = 8;
-/// Steps of a search for errors of more than half the distance, one or two microseconds each. For those up to that, a
-/// search takes the steps it needs: about ten, but 50,000 for four wrong bits that are all in the parity.
+/// Maximum number of steps of a search for errors of more than half the distance, at one or two microseconds each. The
+/// search for fewer bits is not limited: it takes about ten steps, but 50,000 for four wrong bits that are all in the
+/// parity.
 const STEPS_MAX: u32 = 400;
 const ONES: u32 = COLUMN_WEIGHT as u32;
 
 pub(super) enum Nearest {
-    /// This and no other: the bits that are wrong.
+    /// The lightest error: the bits that are wrong.
     Is(Vec<u32>),
-    /// Two errors of the same weight, none lighter.
+    /// There are two errors of the same weight and none lighter.
     Several,
-    /// None as light as the search went in its time.
+    /// No error was found up to the weight that was searched in the available steps.
     NotFound,
 }
 
-/// Leaves the syndrome as it was.
+/// Searches for the lightest error. Leaves the syndrome unchanged.
 pub(super) fn nearest(syndrome: &mut Syndrome<'_>) -> Nearest {
     let lowest = syndrome.weight().div_ceil(ONES);
     let lowest = lowest + (lowest ^ syndrome.weight()) % 2;
     let mut search = Search::new(syndrome);
     for bits in (lowest..=BITS_MAX).step_by(2) {
-        // Of errors up to there the distance leaves one at most: when it is found, no other is looked for.
+        // The distance allows at most one error of so few bits: once it is found, no other is searched for.
         search.wanted = if bits <= CORRECTED_SURELY as u32 { 1 } else { 2 };
         search.steps_max = if bits <= DISTANCE as u32 / 2 { u32::MAX } else { STEPS_MAX };
         search.steps = 0;
@@ -47,9 +48,9 @@ pub(super) fn nearest(syndrome: &mut Syndrome<'_>) -> Nearest {
 
 struct Search<'a, 'b> {
     syndrome: &'a mut Syndrome<'b>,
-    /// Bits taken away, in that order.
+    /// Bits removed so far, in that order.
     path: Vec<u32>,
-    /// Columns to try, of all steps of the path; each is the weight it leaves, and the bit.
+    /// Columns to try at all steps of the path: the weight that remains, and the bit.
     columns: Vec<(u32, u32)>,
     found: Vec<Vec<u32>>,
     wanted: usize,
@@ -67,7 +68,7 @@ impl<'a, 'b> Search<'a, 'b> {
         self.found.len() >= self.wanted || self.steps >= self.steps_max
     }
 
-    /// Finds the errors of at most `bits` bits.
+    /// Finds errors of at most `bits` bits.
     fn descend(&mut self, bits: u32) {
         let Some(row) = self.syndrome.ones().next() else {
             return self.note();
@@ -90,10 +91,10 @@ impl<'a, 'b> Search<'a, 'b> {
         self.columns.truncate(begin);
     }
 
-    /// The columns with this row that leave at most `weight_max` ones.
+    /// Adds the columns that contain this row and leave at most `weight_max` ones.
     fn push_columns(&mut self, row: u32, weight_max: u32) {
         let (syndrome, weight) = (&*self.syndrome, self.syndrome.weight());
-        // Most columns have too few ones: stop counting as soon as that is certain.
+        // Most columns have too few ones: counting stops as soon as that is certain.
         let zeros_max = (weight_max + ONES).saturating_sub(weight) / 2;
         for (word, shifts) in syndrome.code().shifts().iter().enumerate() {
             for shift in shifts {
@@ -109,7 +110,7 @@ impl<'a, 'b> Search<'a, 'b> {
         }
     }
 
-    /// The path leads to an error: notes it, if it is not one found before by another order of its bits.
+    /// The path is an error: records it, unless it was found before with its bits in another order.
     fn note(&mut self) {
         let mut bits = self.path.clone();
         bits.sort_unstable();

@@ -1,7 +1,7 @@
 //! The shifts of every code: `L4_W32` has 4 lanes and 32 data words.
 //!
-//! Stored parity depends on them: they may never change. `tests/ecc/tables.rs` is the search that found them,
-//! `tests/ecc/distance.rs` the proof of what they promise.
+//! Stored parity depends on them, so they must never change. `tests/ecc/tables.rs` is the search that found them,
+//! `tests/ecc/distance.rs` the proof of their minimum distance.
 
 use super::Shifts;
 

@@ -1,9 +1,9 @@
-//! The field: bytes as polynomials over bits, modulo x^8 + x^4 + x^3 + x^2 + 1. The polynomial of the AES field, which
-//! web copies of the paper print, would not do: 2 does not generate it.
+//! The field: bytes as polynomials over GF(2), modulo x^8 + x^4 + x^3 + x^2 + 1. The polynomial of the AES field, which
+//! web copies of the paper print, would be wrong: 2 does not generate that field.
 
-/// What x^8 is.
+/// x^8 modulo the polynomial.
 const REDUCED: u8 = 0x1d;
-/// Elements but for zero, all of them powers of 2.
+/// Number of non-zero elements, which are all powers of 2.
 const ORDER: usize = 255;
 
 /// `2^i` for `i < 255`, and the exponent of every element.
@@ -26,7 +26,7 @@ const fn tables() -> Tables {
     Tables { powers, logs }
 }
 
-/// Twice an element.
+/// The element times 2.
 pub(super) const fn double(element: u8) -> u8 {
     (element << 1) ^ (REDUCED & 0u8.wrapping_sub(element >> 7))
 }
@@ -36,12 +36,12 @@ pub(super) fn power(exponent: usize) -> u8 {
     TABLES.powers[exponent % ORDER]
 }
 
-/// 2 to the power of minus `exponent`.
+/// 2 to the power -`exponent`.
 pub(super) fn inverse_power(exponent: usize) -> u8 {
     power(ORDER - exponent % ORDER)
 }
 
-/// The product.
+/// The product of two elements.
 pub(super) fn multiply(a: u8, b: u8) -> u8 {
     if a == 0 || b == 0 {
         return 0;
@@ -49,13 +49,13 @@ pub(super) fn multiply(a: u8, b: u8) -> u8 {
     power(usize::from(TABLES.logs[usize::from(a)]) + usize::from(TABLES.logs[usize::from(b)]))
 }
 
-/// One divided by an element that is not zero.
+/// The inverse of a non-zero element.
 pub(super) fn inverse(element: u8) -> u8 {
     debug_assert_ne!(element, 0, "zero has no inverse");
     inverse_power(usize::from(TABLES.logs[usize::from(element)]))
 }
 
-/// The exponent of `a / b`; neither is zero.
+/// Logarithm of `a / b` to base 2; neither may be zero.
 pub(super) fn quotient_log(a: u8, b: u8) -> usize {
     let [a, b] = [a, b].map(|element| usize::from(TABLES.logs[usize::from(element)]));
     (ORDER + a - b) % ORDER
@@ -65,7 +65,7 @@ pub(super) fn quotient_log(a: u8, b: u8) -> usize {
 mod tests {
     use super::*;
 
-    /// School multiplication, bit by bit.
+    /// Schoolbook multiplication, bit by bit.
     fn slow(a: u8, b: u8) -> u8 {
         (0..8).rev().fold(0, |sum, bit| double(sum) ^ if b >> bit & 1 == 1 { a } else { 0 })
     }

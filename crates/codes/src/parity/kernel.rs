@@ -1,35 +1,35 @@
-//! The loops over bytes, for every processor and again for those with 256-bit vectors.
+//! The loops over bytes, in a portable form and in one for processors with 256-bit vectors.
 //!
-//! Doubling a vector of elements is an addition and an XOR where the top bit was set, so Q is computed by Horner's
-//! rule: from the last block to the first, double and add. A product with any constant is two look-ups in tables of
-//! 16, one for each half of a byte (Anvin, section 4).
+//! Doubling a vector of elements is an addition, and an XOR for elements whose top bit was set. So Q is computed by
+//! Horner's rule, from the last block to the first: double, then add. A product with a constant takes two look-ups in
+//! tables of 16, one for each half of a byte (Anvin, section 4).
 //!
-//! `unsafe` because the wide forms may only be called where the processor knows them, which [`Simd::is_available`]
-//! asks, and because they read and write vectors through pointers, within slices whose lengths were compared.
+//! `unsafe` because the wide forms may be called only if the processor supports them, which [`Simd::is_available`]
+//! checks, and because they access vectors through pointers, within slices whose lengths were compared.
 #![allow(unsafe_code)]
 
 use super::field;
 
-/// Which instructions compute parity.
+/// The instructions that compute parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Simd {
-    /// Those that every processor has.
+    /// Instructions that every processor has.
     Portable,
     /// AVX2, 256 bits wide.
     Avx2,
 }
 
 impl Simd {
-    /// All of them, the best last.
+    /// All variants, the best last.
     pub const ALL: [Simd; 2] = [Simd::Portable, Simd::Avx2];
 
-    /// The best that this processor has.
+    /// The best variant that this processor supports.
     #[inline]
     pub fn best() -> Simd {
         if Simd::Avx2.is_available() { Simd::Avx2 } else { Simd::Portable }
     }
 
-    /// True if this processor has these instructions.
+    /// True if this processor supports these instructions.
     #[inline]
     pub fn is_available(self) -> bool {
         match self {
@@ -46,7 +46,7 @@ impl Simd {
     }
 }
 
-/// `to += from`. The lengths are equal.
+/// `to += from`. The lengths must be equal.
 pub(super) fn xor_into(simd: Simd, to: &mut [u8], from: &[u8]) {
     simd.assert_available();
     match simd {
@@ -57,7 +57,7 @@ pub(super) fn xor_into(simd: Simd, to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// P and Q. All lengths are equal.
+/// Computes P and Q. All lengths must be equal.
 pub(super) fn pq(simd: Simd, data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     simd.assert_available();
     match simd {
@@ -68,7 +68,7 @@ pub(super) fn pq(simd: Simd, data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     }
 }
 
-/// `to += factor * from`. The lengths are equal.
+/// `to += factor * from`. The lengths must be equal.
 pub(super) fn add_multiple(simd: Simd, to: &mut [u8], from: &[u8], factor: u8) {
     simd.assert_available();
     match simd {
@@ -86,7 +86,7 @@ pub(super) fn multiply(simd: Simd, bytes: &mut [u8], factor: u8) {
     add_multiple(simd, bytes, &from, factor);
 }
 
-/// Products of a factor with every low and every high half of a byte.
+/// Products of a factor with each value of the low and of the high half of a byte.
 fn halves(factor: u8) -> [[u8; 16]; 2] {
     let low = std::array::from_fn(|i| field::multiply(i as u8, factor));
     let high = std::array::from_fn(|i| field::multiply((i as u8) << 4, factor));
@@ -101,7 +101,7 @@ mod portable {
         to.iter_mut().zip(from).for_each(|(to, from)| *to ^= from);
     }
 
-    /// For bytes `start..`, of which `p` and `q` hold as many as they are long.
+    /// Computes P and Q for the bytes from `start` on, as many as `p` and `q` have.
     pub fn pq(data: &[&[u8]], start: usize, p: &mut [u8], q: &mut [u8]) {
         p.fill(0);
         q.fill(0);
@@ -127,7 +127,7 @@ mod wide {
     use std::arch::x86_64::*;
 
     const VECTOR: usize = 32;
-    /// Vectors of P and Q that are worked on at once: enough to hide how long a doubling takes.
+    /// Vectors of P and Q that are computed at once: enough to hide the latency of a doubling.
     const SIDE: usize = 4;
 
     #[target_feature(enable = "avx2")]
@@ -139,14 +139,14 @@ mod wide {
     pub fn pq(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
         let whole = p.len() / (VECTOR * SIDE) * (VECTOR * SIDE);
         for at in (0..whole).step_by(VECTOR * SIDE) {
-            // SAFETY: `at` and what is worked on lie within `whole`, and every block is as long as `p`.
+            // SAFETY: the vectors from `at` on lie within `whole`, and every block is as long as `p`.
             unsafe { pq_side_by_side(data, at, p, q) };
         }
         portable::pq(data, whole, &mut p[whole..], &mut q[whole..]);
     }
 
     /// # Safety
-    /// Every slice holds `SIDE` vectors from `at` on.
+    /// Every slice must hold `SIDE` vectors from `at` on.
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn pq_side_by_side(data: &[&[u8]], at: usize, p: &mut [u8], q: &mut [u8]) {
@@ -179,7 +179,7 @@ mod wide {
     #[target_feature(enable = "avx2")]
     pub fn add_multiple(to: &mut [u8], from: &[u8], factor: u8) {
         let [low, high] = halves(factor).map(|table| {
-            // SAFETY: the table is of 16 bytes.
+            // SAFETY: the table has 16 bytes.
             let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
             _mm256_broadcastsi128_si256(table)
         });
@@ -187,7 +187,7 @@ mod wide {
         let (to_vectors, to_rest) = to.as_chunks_mut::<VECTOR>();
         let (from_vectors, from_rest) = from.as_chunks::<VECTOR>();
         for (to, from) in to_vectors.iter_mut().zip(from_vectors) {
-            // SAFETY: both are of 32 bytes.
+            // SAFETY: both have 32 bytes.
             unsafe {
                 let bytes = _mm256_loadu_si256(from.as_ptr().cast());
                 let lows = _mm256_shuffle_epi8(low, _mm256_and_si256(bytes, nibble));

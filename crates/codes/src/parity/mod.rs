@@ -1,13 +1,13 @@
-//! Parity of RAID-5 and RAID-6: P is the sum of the data blocks, Q the sum of the data blocks each times a power of
-//! 2, in the field of 256 elements with the polynomial 0x11d (H. P. Anvin, The mathematics of RAID-6; the same as
-//! Linux md).
+//! Parity of RAID-5 and RAID-6: P is the sum of the data blocks; Q is the sum of the data blocks, each multiplied by a
+//! power of 2, in the field of 256 elements with the polynomial 0x11d (H. P. Anvin, The mathematics of RAID-6; the same
+//! as Linux md).
 //!
-//! A block's *index* is its place in the row of data blocks: block `i` counts in Q times 2 to the power `i`. Sums are
-//! XOR. All slices of one call have the same length; any length will do.
+//! The *index* of a block is its position in the row of data blocks: in Q, block `i` is multiplied by 2 to the power
+//! `i`. Addition is XOR. All slices of one call must have the same length, which may be any.
 //!
-//! 1. There are at most [`BLOCKS_MAX`] data blocks: powers of 2 repeat after 255.
-//! 2. What is linear needs no other block: if data block `i` changes by a delta, P changes by the delta and Q by the
-//!    delta times 2 to the power `i` ([`xor_into`], [`add_scaled`]).
+//! 1. There are at most [`BLOCKS_MAX`] data blocks: the powers of 2 repeat after 255.
+//! 2. Parity is linear, so an update needs no other block: if data block `i` changes by a delta, P changes by the
+//!    delta, and Q by the delta times 2 to the power `i` ([`xor_into`], [`add_scaled`]).
 
 mod field;
 mod kernel;
@@ -16,7 +16,7 @@ mod recover;
 pub use kernel::Simd;
 pub use recover::{Unrecoverable, recover};
 
-/// Most data blocks in a row.
+/// Maximum number of data blocks in a row.
 pub const BLOCKS_MAX: usize = 255;
 
 /// Adds `from` to `to`.
@@ -28,7 +28,7 @@ pub fn xor_into(to: &mut [u8], from: &[u8]) {
     kernel::xor_into(Simd::best(), to, from);
 }
 
-/// P of the data blocks, into `p`.
+/// Computes P of the data blocks into `p`.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -37,7 +37,7 @@ pub fn p(data: &[&[u8]], p: &mut [u8]) {
     data.iter().for_each(|block| xor_into(p, block));
 }
 
-/// P and Q of the data blocks, in the order of their indices.
+/// Computes P and Q of the data blocks, which are in the order of their indices.
 ///
 /// # Panics
 /// If the lengths differ, or if there are more than [`BLOCKS_MAX`] blocks.
@@ -45,10 +45,10 @@ pub fn pq(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     pq_with(Simd::best(), data, p, q);
 }
 
-/// [`pq`] with chosen instructions, for tests and benches.
+/// As [`pq`], with the given instructions, for tests and benchmarks.
 ///
 /// # Panics
-/// As [`pq`], and if this processor does not have them.
+/// As [`pq`], and if this processor does not support the instructions.
 pub fn pq_with(simd: Simd, data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     assert!(data.len() <= BLOCKS_MAX, "{} data blocks are more than {BLOCKS_MAX}", data.len());
     assert!(data.iter().all(|block| block.len() == p.len()), "blocks of one row are equally long");
@@ -56,7 +56,7 @@ pub fn pq_with(simd: Simd, data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     kernel::pq(simd, data, p, q);
 }
 
-/// Adds `from`, times 2 to the power `index`, to `to`: what Q changes by when data block `index` changes by `from`.
+/// Adds `from`, times 2 to the power `index`, to `to`: the change of Q when data block `index` changes by `from`.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -65,18 +65,18 @@ pub fn add_scaled(to: &mut [u8], from: &[u8], index: usize) {
     kernel::add_multiple(Simd::best(), to, from, field::power(index));
 }
 
-/// [`add_scaled`] with chosen instructions, for tests and benches.
+/// As [`add_scaled`], with the given instructions, for tests and benchmarks.
 ///
 /// # Panics
-/// As [`add_scaled`], and if this processor does not have them.
+/// As [`add_scaled`], and if this processor does not support the instructions.
 pub fn add_scaled_with(simd: Simd, to: &mut [u8], from: &[u8], index: usize) {
     assert_eq!(to.len(), from.len(), "blocks of one row are equally long");
     kernel::add_multiple(simd, to, from, field::power(index));
 }
 
-/// Which of `blocks` data blocks is wrong, if it is only one: `p_sum` and `q_sum` are what the stored P and Q differ
-/// by from those of the stored data. `None` if no single block explains every byte, or if there is no difference at
-/// all.
+/// Locates a single wrong block in a row of `blocks` data blocks. `p_sum` and `q_sum` are the differences between the
+/// stored P and Q and those computed from the stored data. `None` if no single block explains every byte, or if there
+/// is no difference at all.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -98,10 +98,10 @@ pub fn locate(p_sum: &[u8], q_sum: &[u8], blocks: usize) -> Option<Wrong> {
     found.filter(|wrong| !matches!(wrong, Wrong::Data(index) if *index >= blocks))
 }
 
-/// The one wrong block of a row.
+/// The single wrong block of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// The data block with this index: the stored P differs by what it differs by.
+    /// The data block with this index: its error is the difference of P.
     Data(usize),
     /// P.
     P,

@@ -1,15 +1,15 @@
-//! Lost blocks from those that are left (Anvin, sections 1 to 3).
+//! Recovery of lost blocks from the remaining ones (Anvin, sections 1 to 3).
 
 use super::kernel::{self, Simd};
 use super::{add_scaled, field, p, pq, xor_into};
 use std::fmt;
 
-/// More blocks are lost than there is parity for.
+/// More blocks are lost than the row has parity blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unrecoverable {
-    /// How many are lost.
+    /// Number of lost blocks.
     pub lost: usize,
-    /// How many parity blocks the row has.
+    /// Number of parity blocks of the row.
     pub parities: usize,
 }
 
@@ -21,11 +21,11 @@ impl fmt::Display for Unrecoverable {
 
 impl std::error::Error for Unrecoverable {}
 
-/// Computes the blocks of a row that `lost` names, from the others. `blocks` are the data blocks, then P, then Q if
-/// `parities` is 2; what the lost ones hold before does not matter.
+/// Computes the blocks of a row whose indices are in `lost` from the others. `blocks` are the data blocks, then P, then
+/// Q if `parities` is 2. The previous contents of the lost blocks do not matter.
 ///
 /// # Panics
-/// If blocks are not equally long, or `lost` is not sorted or names blocks that are not there.
+/// If the blocks differ in length, or `lost` is not sorted or has an index out of range.
 pub fn recover(blocks: &mut [Vec<u8>], parities: usize, lost: &[usize]) -> Result<(), Unrecoverable> {
     assert!(lost.is_sorted_by(|a, b| a < b) && lost.iter().all(|i| *i < blocks.len()), "{lost:?}");
     let (p_at, q_at) = (blocks.len() - parities, blocks.len() - parities + 1);
@@ -45,7 +45,7 @@ pub fn recover(blocks: &mut [Vec<u8>], parities: usize, lost: &[usize]) -> Resul
     Ok(())
 }
 
-/// All parity blocks from all data blocks.
+/// Computes all parity blocks from all data blocks.
 fn parity_anew(blocks: &mut [Vec<u8>], parities: usize) {
     let (data, parity) = blocks.split_at_mut(blocks.len() - parities);
     let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
@@ -62,7 +62,7 @@ fn from_p(blocks: &mut [Vec<u8>], p_at: usize, x: usize) {
     blocks[x] = sum;
 }
 
-/// The data block times 2^x is left when the others are taken out of Q.
+/// Removing the other data blocks from Q leaves the lost one times 2^x.
 fn from_q(blocks: &mut [Vec<u8>], q_at: usize, x: usize) {
     let mut sum = blocks[q_at].clone();
     (0..q_at - 1).filter(|i| *i != x).for_each(|i| add_scaled(&mut sum, &blocks[i], i));
@@ -70,8 +70,8 @@ fn from_q(blocks: &mut [Vec<u8>], q_at: usize, x: usize) {
     blocks[x] = sum;
 }
 
-/// With x < y, and sums of P and Q without the lost: `p = X + Y`, `q = 2^x X + 2^y Y`. So `2^-x q + p = (2^(y-x) + 1)
-/// Y`.
+/// With x < y, and P and Q without the remaining blocks: `p = X + Y` and `q = 2^x X + 2^y Y`. Therefore `2^-x q + p =
+/// (2^(y-x) + 1) Y`.
 fn two_from_p_and_q(blocks: &mut [Vec<u8>], p_at: usize, x: usize, y: usize) {
     let (mut p_sum, mut q_sum) = (blocks[p_at].clone(), blocks[p_at + 1].clone());
     for i in (0..p_at).filter(|i| *i != x && *i != y) {

@@ -1,39 +1,40 @@
-//! Keystreams with wrong bits in them: the register that made them, and what they were.
+//! Keystreams with bit errors: finds the register that produced them, and removes the errors.
 //!
-//! Raw dumps come without the code that would correct them. A register of `L` bits shows itself wherever `2 L` and some
-//! more bits in a row are right; knowing it, a state follows from any `L` right bits in a row, and is stepped back to
-//! the beginning of the keystream. At a rate of 1 % wrong bits one in seven windows of 192 bits is right.
+//! Raw dumps come without the ECC that would correct them. A register of `L` bits can be found wherever somewhat more
+//! than `2 L` consecutive bits are correct. Once the register is known, any `L` consecutive correct bits give a state,
+//! which is stepped back to the beginning of the keystream. At an error rate of 1 %, one in seven windows of 192 bits
+//! is correct.
 
 use super::learn::{bits, characteristic, degree, least_common_multiple, shortest};
 use super::{BitOrder, Lfsr, Scrambler, SeedMap};
 
-/// Bits that must fit beyond those that determine a register: chance makes 64 fit once in 10¹⁹ windows.
+/// Bits that must match in addition to those that determine a register: 64 match by chance once in 10¹⁹ windows.
 const PROOF_BITS: usize = 64;
-/// Bytes of every keystream that are given back without errors.
+/// Bytes of each keystream that are returned without errors.
 pub(super) const CLEAN_BYTES: usize = 64;
-/// Pieces of this many bytes are looked at one by one to tell where a keystream begins anew.
+/// A keystream is checked in parts of this many bytes, to find where another one begins.
 const PART_BYTES: usize = 256;
-/// A part fits if no more than this share of its bits is wrong: of unrelated bits half are.
+/// A part fits if at most this share of its bits is wrong: of unrelated bits, half are.
 const WRONG_MAX: f64 = 0.25;
 
-/// A register that was found, and its keystreams.
+/// A register that was found, with its keystreams.
 pub(super) struct Register {
     lfsr: Lfsr,
     order: BitOrder,
-    /// As long as states are addresses.
+    /// Keystreams with the identity as the map: the address is the state.
     streams: Scrambler,
 }
 
-/// Why a keystream is not one of a register's.
+/// Why a stream is not a keystream of the register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
-    /// From this byte on; up to there it is.
+    /// Another keystream begins at about this byte.
     From(usize),
-    /// Not any part that could be found.
+    /// No matching part could be found.
     Nowhere,
 }
 
-/// The polynomial of the register of which any part of `stream` is the output: the first that is found.
+/// The polynomial of the first register found whose output any part of `stream` is.
 pub(super) fn find_register(stream: &[u8], order: BitOrder) -> Option<u128> {
     (0..stream.len()).find_map(|from| {
         let window = &stream[from..stream.len().min(from + 3 * PROOF_BITS / 8)];
@@ -42,7 +43,7 @@ pub(super) fn find_register(stream: &[u8], order: BitOrder) -> Option<u128> {
     })
 }
 
-/// The shortest polynomial of a keystream without errors.
+/// The polynomial of the shortest register that outputs a keystream without errors.
 pub(super) fn polynomial(clean: &[u8], order: BitOrder) -> Option<u128> {
     characteristic(bits(clean, order))
 }
@@ -56,13 +57,14 @@ impl Register {
         Some(Register { lfsr, order, streams: Scrambler::new(lfsr, order, identity) })
     }
 
-    /// The one that makes the keystreams of both; `None` if that has more than 64 bits.
+    /// The shortest register that outputs the keystreams of both this one and `polynomial`; `None` if it has more than
+    /// 64 bits.
     pub fn with(&self, polynomial: u128) -> Option<Register> {
         let own = u128::from(self.lfsr.feedback) | 1 << self.lfsr.degree;
         Register::new(least_common_multiple(own, polynomial)?, self.order)
     }
 
-    /// The first [`CLEAN_BYTES`] of `stream` as they were before bits went wrong.
+    /// The first [`CLEAN_BYTES`] of `stream`, with bit errors removed.
     pub fn clean(&self, stream: &[u8]) -> Result<Vec<u8>, Unfit> {
         let state = self.state_before(stream).ok_or(Unfit::Nowhere)?;
         let mut noise = stream.to_vec();
@@ -73,12 +75,13 @@ impl Register {
             self.streams.xor_into(state, &mut clean).expect("the identity knows every state");
             return Ok(clean);
         };
-        // A state that was found behind a beginning is not that of what comes before it.
+        // A state that was found after the beginning of another keystream does not apply to the bytes before.
         let from = if bad > 0 { Some(bad) } else { fits.iter().position(|fits| *fits) };
         Err(from.map_or(Unfit::Nowhere, |part| Unfit::From(part * PART_BYTES)))
     }
 
-    /// The state at the beginning, from where most bits in a row are the register's.
+    /// The state at the beginning of `stream`, derived from the longest run of consecutive bits that the register
+    /// predicts.
     fn state_before(&self, stream: &[u8]) -> Option<u64> {
         let degree = self.lfsr.degree as usize;
         let (mut state, mut run, mut best) = (0, 0, (0, 0, 0));
@@ -95,7 +98,7 @@ impl Register {
     }
 }
 
-/// True if every part of a piece, without its keystream, is nearly zero.
+/// True if every part of a piece, after its keystream was removed, is nearly zero.
 pub(super) fn all_fit(noise: &[u8]) -> bool {
     noise.chunks(PART_BYTES).all(fits)
 }
@@ -104,7 +107,7 @@ fn fits(noise: &[u8]) -> bool {
     wrong_bits(noise) as f64 <= WRONG_MAX * 8.0 * noise.len() as f64
 }
 
-/// Bits that are set: what is left of a keystream when it is taken away.
+/// Number of bits set, which are the wrong ones after a keystream was removed.
 pub(super) fn wrong_bits(noise: &[u8]) -> u64 {
     noise.iter().map(|byte| u64::from(byte.count_ones())).sum()
 }

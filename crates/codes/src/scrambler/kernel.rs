@@ -1,12 +1,12 @@
-//! Keystreams from states, compiled once for every x86-64 processor and again for those with wide vectors.
+//! Computes keystreams from states. Compiled once for every x86-64 processor, and again for those with wide vectors.
 //!
-//! `unsafe` because the wide forms may only be called where the processor knows them, which we ask first.
+//! `unsafe` because the wide forms may be called only if the processor supports them, which is checked first.
 #![allow(unsafe_code)]
 
 use super::{BitOrder, DEGREE_MAX, Scrambler};
 use crate::ecc::Simd;
 
-/// Words of keystream made at a time: a sector's.
+/// Words of keystream computed at a time: one sector.
 const CHUNK_WORDS: usize = 512;
 
 /// XORs the keystream that begins with `state` into `data`.
@@ -40,7 +40,7 @@ fn keystream(scrambler: &Scrambler, state: u64, data: &mut [u8]) {
     let mut words = [0; CHUNK_WORDS + DEGREE_MAX];
     begin(&scrambler.starts, state, &mut words[..degree]);
     for chunk in data.chunks_mut(8 * CHUNK_WORDS) {
-        // The words behind a whole chunk begin the next; a last word may be needed in part.
+        // The words after a whole chunk begin the next one. Of the last word only a part may be needed.
         let used = chunk.len().div_ceil(8);
         extend(&scrambler.distances, degree, &mut words[..used + degree]);
         match scrambler.order {
@@ -51,7 +51,7 @@ fn keystream(scrambler: &Scrambler, state: u64, data: &mut [u8]) {
     }
 }
 
-/// The first `degree` words of the keystream: the sum of those of the state's bits.
+/// Computes the first `degree` words of the keystream: the sum of the starts of all bits set in the state.
 #[inline(always)]
 fn begin(starts: &[u64], mut state: u64, words: &mut [u64]) {
     while state != 0 {
@@ -62,7 +62,7 @@ fn begin(starts: &[u64], mut state: u64, words: &mut [u64]) {
     }
 }
 
-/// The words behind the first `degree`.
+/// Computes the words after the first `degree`.
 #[inline(always)]
 fn extend(distances: &[usize], degree: usize, words: &mut [u64]) {
     let (mut have, mut apart) = (degree, 1);
@@ -75,7 +75,7 @@ fn extend(distances: &[usize], degree: usize, words: &mut [u64]) {
         let new = &mut new[..count];
         let from = |distance: usize| &past[have - distance * apart..][..count];
         match *distances {
-            // Nearly every register in use has four.
+            // Nearly every register in use has four terms.
             [a, b, c, d] => {
                 let (a, b, c, d) = (from(a), from(b), from(c), from(d));
                 for (i, to) in new.iter_mut().enumerate() {
@@ -108,7 +108,7 @@ mod tests {
     use super::super::{Lfsr, SeedMap};
     use super::*;
 
-    /// `tests/scrambler` compares what this processor does best with a register that shifts bit by bit.
+    /// `tests/scrambler` compares the best form of this processor with a register that shifts bit by bit.
     #[test]
     fn every_form_gives_the_same_keystream() {
         for (lfsr, order) in [(Lfsr::X32, BitOrder::LsbFirst), (Lfsr::X64, BitOrder::MsbFirst)] {

@@ -1,59 +1,59 @@
-//! A scrambler from its keystreams: what a drive stores where zeros were written (ses-dedup.txt, section III.A).
+//! Learns a scrambler from its keystreams: what a drive stores where zeros were written (ses-dedup.txt, section III.A).
 //!
 //! 1. The Berlekamp–Massey algorithm (Massey, "Shift-Register Synthesis and BCH Decoding", 1969) gives the shortest
-//!    register for each keystream; the scrambler's is the least common multiple of their polynomials.
-//! 2. The first bits of a keystream are its state; samples are put into a [`SeedMap`] one after the other.
-//! 3. A sample whose address is a sum of earlier ones must have the state that the map says, so it proves something: at
-//!    least two such are wanted. Whatever does not fit is refused, with the reason.
+//!    register for each keystream. The polynomial of the scrambler is the least common multiple of theirs.
+//! 2. The first bits of a keystream are its state. Samples are added to a [`SeedMap`] one after the other.
+//! 3. A sample whose address is a sum of earlier ones must have the state that the map predicts, so it is a check. At
+//!    least two such checks are required. Samples that do not fit are rejected, with the reason.
 
 use super::seed_map::Told;
 use super::{BitOrder, DEGREE_MAX, Lfsr, Scrambler, SeedMap};
 use std::fmt;
 
-/// Bytes of each keystream, at least: twice the bits of the longest register, and as many again to prove it.
+/// Minimum length of a keystream in bytes: twice the bits of the longest register, and as many again to verify it.
 const KEYSTREAM_BYTES_MIN: usize = 32;
-/// Samples that only confirm, at least.
+/// Minimum number of samples that only confirm others.
 const CHECKS_MIN: usize = 2;
 
-/// What was learned.
+/// A learned scrambler.
 #[derive(Clone, Debug)]
 pub struct Learned {
-    /// The scrambler, for all addresses that the samples span.
+    /// The scrambler, valid for all addresses that the samples span.
     pub scrambler: Scrambler,
-    /// Samples that the others foretold.
+    /// Samples that the others predicted.
     pub checks: usize,
 }
 
 /// Why no scrambler was learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotLearned {
-    /// Fewer than two samples confirm what the others say: so many more are needed.
+    /// Fewer than two samples confirm the others.
     TooFewSamples {
-        /// At least.
+        /// Minimum number of further samples that are needed.
         more: usize,
     },
     /// The keystream of this address has fewer than 32 bytes.
     TooShort {
-        /// Of the sample.
+        /// Address of the sample.
         address: u64,
     },
-    /// No register of at most 64 bits makes all of the keystreams; not that of this address, or not with those before
-    /// it.
+    /// No register of at most 64 bits outputs all keystreams: either not the one of this address, or not that one
+    /// together with those before it.
     NoRegister {
-        /// Of the sample.
+        /// Address of the sample.
         address: u64,
     },
-    /// The state of this address is not the sum that it would be if states were an affine function of addresses.
+    /// The state of this address is not the sum that an affine map from addresses to states would give.
     SeedNotAffine {
-        /// Of the sample.
+        /// Address of the sample.
         address: u64,
     },
     /// All keystreams are zero: nothing is scrambled.
     NotScrambled,
 }
 
-/// Learns from keystreams and the addresses (LBA, or number of the page) they belong to. Address 0, the powers of two
-/// and a few others to confirm tell all; or all pages of two periods.
+/// Learns from keystreams and their addresses (LBAs or page numbers). Address 0, the powers of two and a few others as
+/// checks are sufficient; so are all pages of two periods.
 pub fn learn(samples: &[(u64, &[u8])]) -> Result<Learned, NotLearned> {
     if let Some((address, _)) = samples.iter().find(|(_, keystream)| keystream.len() < KEYSTREAM_BYTES_MIN) {
         return Err(NotLearned::TooShort { address: *address });
@@ -78,8 +78,8 @@ pub fn learn(samples: &[(u64, &[u8])]) -> Result<Learned, NotLearned> {
     Ok(Learned { scrambler: Scrambler::new(lfsr, order, map), checks })
 }
 
-/// The order of bits that needs the shorter register: the wrong one needs one eight times as long. If there is none,
-/// the reason is that of the order in which more samples had one.
+/// Chooses the bit order with the shorter register: the wrong order needs one eight times as long. If neither order has
+/// a register, returns the reason of the order in which more samples had one.
 fn best_order(samples: &[(u64, &[u8])]) -> Result<(BitOrder, Lfsr), NotLearned> {
     let [lsb, msb] = [BitOrder::LsbFirst, BitOrder::MsbFirst].map(|order| (order, register(samples, order)));
     match (lsb, msb) {
@@ -90,7 +90,7 @@ fn best_order(samples: &[(u64, &[u8])]) -> Result<(BitOrder, Lfsr), NotLearned> 
     }
 }
 
-/// The shortest register that makes all of the keystreams; or how many samples had one, and why not all.
+/// The shortest register that outputs all keystreams; otherwise the number of samples that have one, and the reason.
 fn register(samples: &[(u64, &[u8])], order: BitOrder) -> Result<Lfsr, (usize, NotLearned)> {
     let mut all: u128 = 1;
     for (i, (address, keystream)) in samples.iter().enumerate() {
@@ -103,7 +103,8 @@ fn register(samples: &[(u64, &[u8])], order: BitOrder) -> Result<Lfsr, (usize, N
     } else {
         NotLearned::NotScrambled
     };
-    // A product of polynomials with a constant term has one; only the polynomial 1 is no register.
+    // The least common multiple of polynomials with a constant term has one too; only the polynomial 1 is not a
+    // register.
     let degree = degree(all);
     Lfsr::new(degree, (all ^ 1 << degree) as u64).ok_or((samples.len(), no_bits))
 }
@@ -113,15 +114,15 @@ pub(super) fn bits(keystream: &[u8], order: BitOrder) -> impl Iterator<Item = bo
     keystream.iter().flat_map(move |byte| (0..8).map(move |i| byte >> shift(i) & 1 == 1))
 }
 
-/// The characteristic polynomial (bit `i` stands for `x^i`) of the shortest register with this output, if that has at
-/// most 64 bits and no first bit without effect.
+/// The characteristic polynomial (bit `i` stands for `x^i`) of the shortest register with this output. `None` if that
+/// has more than 64 bits, or a first bit without effect.
 pub(super) fn characteristic(bits: impl Iterator<Item = bool>) -> Option<u128> {
     shortest(bits, usize::MAX)
 }
 
-/// The same, but content with `proof` bits beyond those that determine a register, if all of them fit.
+/// As [`characteristic`], but stops once `proof` bits beyond those that determine the register have matched.
 pub(super) fn shortest(bits: impl Iterator<Item = bool>, proof: usize) -> Option<u128> {
-    // Massey's names, but for `past`: the bits so far, the newest lowest.
+    // Massey's names, except `past`: the bits so far, with the newest lowest.
     let (mut c, mut b, mut l, mut m, mut past): (u128, u128, usize, usize, u128) = (1, 1, 0, 1, 0);
     for (n, bit) in bits.enumerate() {
         if n.saturating_sub(2 * l) >= proof {
@@ -142,16 +143,16 @@ pub(super) fn shortest(bits: impl Iterator<Item = bool>, proof: usize) -> Option
             m = 1;
         }
     }
-    // `c` has the coefficients in reverse; a first bit without effect leaves it a lower degree than `l`.
+    // `c` has the coefficients in reverse. A first bit without effect makes its degree lower than `l`.
     (degree(c) as usize == l).then(|| c.reverse_bits() >> (127 - l))
 }
 
-/// Of a polynomial other than zero.
+/// Degree of a non-zero polynomial.
 pub(super) fn degree(polynomial: u128) -> u32 {
     127 - polynomial.leading_zeros()
 }
 
-/// `None` if its degree is more than 64. Neither polynomial is zero.
+/// Least common multiple of two non-zero polynomials; `None` if its degree is more than 64.
 pub(super) fn least_common_multiple(a: u128, b: u128) -> Option<u128> {
     let (mut common, mut rest) = (a, b);
     while rest != 0 {

@@ -1,16 +1,18 @@
-//! The scrambler of a flash controller: data XORed with the keystream of a linear feedback shift register.
+//! The scrambler of a flash controller: XORs data with the keystream of a linear feedback shift register.
 //!
-//! Cells fail sooner where neighbours hold alike patterns, so controllers store noise (ses-dedup.txt, sections I and
-//! III.A). The keystream begins anew for every sector or page, from a state that is an affine function of its address
-//! ([`SeedMap`]): of the LBA in the paper; of the physical page's number within 64, 128 or 256 pages in drives taken
-//! apart. This is no encryption: [`learn()`] finds register and map from the keystreams of a few dozen addresses.
+//! Cells fail sooner if neighbours hold similar patterns, so controllers store noise (ses-dedup.txt, sections I and
+//! III.A). The keystream restarts for every sector or page, from a state that is an affine function of its address
+//! ([`SeedMap`]): of the LBA in the paper; of the physical page number modulo 64, 128 or 256 in reverse-engineered
+//! drives. This is not encryption: [`learn()`] finds the register and the map from the keystreams of a few dozen
+//! addresses.
 //!
-//! Bit `t` of the keystream is bit `t mod 8` of byte `t / 8` (or, [`BitOrder::MsbFirst`], bit `7 - t mod 8`). The first
-//! bits are the state; every later one is the sum of those that the register's feedback names.
+//! Bit `t` of the keystream is bit `t mod 8` of byte `t / 8` (with [`BitOrder::MsbFirst`], bit `7 - t mod 8`). The
+//! first bits are the state; each later bit is the sum of the earlier ones that the register's feedback selects.
 //!
-//! A bit at a time would be slow. But over GF(2) a sequence with the characteristic polynomial `f(x)` also has its
-//! square, `f(x²)`: the same sums, of bits twice as far apart. After six squarings they are sums of whole 64-bit words,
-//! and with every further doubling of what is there the pieces that can be added at once double too.
+//! Computing single bits would be slow. But over GF(2) a sequence with the characteristic polynomial `f(x)` also
+//! satisfies its square, `f(x²)`: the same sums, of bits twice as far apart. After six squarings the sums are of whole
+//! 64-bit words. Each further doubling of the keystream computed so far allows another squaring, which doubles the
+//! number of words that can be added at once.
 
 mod denoise;
 mod kernel;
@@ -24,10 +26,10 @@ pub use survey::{Limits, NotSurveyed, PIECE_BYTES_MIN, Survey, survey};
 
 use std::fmt;
 
-/// Bits of a register, at most.
+/// Maximum number of bits of a register.
 const DEGREE_MAX: usize = 64;
 
-/// Which bit of a byte is first.
+/// Which bit of a byte comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BitOrder {
     /// The least significant.
@@ -36,7 +38,7 @@ pub enum BitOrder {
     MsbFirst,
 }
 
-/// A linear feedback shift register (Fibonacci form; one in Galois form has the same keystreams).
+/// A linear feedback shift register (in Fibonacci form; a register in Galois form has the same keystreams).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lfsr {
     degree: u32,
@@ -49,25 +51,25 @@ impl Lfsr {
     /// `x⁶⁴ + x⁴ + x³ + x + 1`, primitive: period 2⁶⁴ - 1.
     pub const X64: Lfsr = Lfsr { degree: 64, feedback: 0b11011 };
 
-    /// The register of `degree` bits (1 to 64) that appends to bits `t` to `t + degree - 1` the sum of those bits
-    /// `t + i` for which bit `i` of `feedback` is set: characteristic polynomial `x^degree + Σ x^i`. Bit 0 must be set
-    /// (else the first bit is without effect), none from `degree` up.
+    /// The register of `degree` bits (1 to 64) whose next bit, after bits `t` to `t + degree - 1`, is the sum of those
+    /// bits `t + i` for which bit `i` of `feedback` is set: characteristic polynomial `x^degree + Σ x^i`. Bit 0 must be
+    /// set (else the first bit has no effect), and no bit from `degree` up.
     pub fn new(degree: u32, feedback: u64) -> Option<Lfsr> {
         let is_wide_enough = degree == 64 || (1..64).contains(&degree) && feedback >> degree == 0;
         (is_wide_enough && feedback & 1 == 1).then_some(Lfsr { degree, feedback })
     }
 
-    /// Bits of its state.
+    /// Number of bits of the state.
     pub const fn degree(&self) -> u32 {
         self.degree
     }
 
-    /// Which bits are added up; see [`Lfsr::new`].
+    /// The bits that are added up; see [`Lfsr::new`].
     pub const fn feedback(&self) -> u64 {
         self.feedback
     }
 
-    /// Drops the first bit of a state and appends the next.
+    /// Drops the first bit of a state and appends the next one.
     const fn step(&self, state: u64) -> u64 {
         let next = (state & self.feedback).count_ones() as u64 & 1;
         state >> 1 | next << (self.degree - 1)
@@ -75,7 +77,7 @@ impl Lfsr {
 
     /// The state before this one.
     const fn step_back(&self, state: u64) -> u64 {
-        // The bit that was dropped is the one that makes the sum what was appended.
+        // The dropped bit makes the sum equal to the appended bit.
         let appended = state >> (self.degree - 1);
         let rest = state << 1 & u64::MAX >> (64 - self.degree);
         rest | ((rest & self.feedback).count_ones() as u64 & 1) ^ appended
@@ -83,7 +85,7 @@ impl Lfsr {
 }
 
 impl fmt::Display for Lfsr {
-    /// As a polynomial: `x^32 + x^22 + x^2 + x + 1`.
+    /// Writes the polynomial: `x^32 + x^22 + x^2 + x + 1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "x^{}", self.degree)?;
         let mut others = (0..self.degree).rev().filter(|i| self.feedback >> i & 1 == 1);
@@ -95,20 +97,20 @@ impl fmt::Display for Lfsr {
     }
 }
 
-/// A register, where its states come from, and what makes its keystreams fast.
+/// A register with its seed map, and tables that make its keystreams fast.
 #[derive(Clone, Debug)]
 pub struct Scrambler {
     lfsr: Lfsr,
     order: BitOrder,
     map: SeedMap,
-    /// The distances that a sum reaches back, ascending.
+    /// How far back the terms of a sum are, in ascending order.
     distances: Vec<usize>,
-    /// For every bit of the state the first `degree` words of the keystream of that bit alone.
+    /// For each bit of the state, the first `degree` words of the keystream of that bit alone.
     starts: Vec<u64>,
 }
 
 impl Scrambler {
-    /// A scrambler whose states are those of `map`, of which as many bits are used as the register has.
+    /// A scrambler with the states of `map`, of which it uses as many low bits as the register has.
     pub fn new(lfsr: Lfsr, order: BitOrder, map: SeedMap) -> Scrambler {
         let degree = lfsr.degree as usize;
         let distances =
@@ -117,27 +119,27 @@ impl Scrambler {
         Scrambler { lfsr, order, map, distances, starts }
     }
 
-    /// Its register.
+    /// The register.
     pub fn lfsr(&self) -> Lfsr {
         self.lfsr
     }
 
-    /// In which order its bits fill bytes.
+    /// The order in which keystream bits fill bytes.
     pub fn order(&self) -> BitOrder {
         self.order
     }
 
-    /// Its map from addresses to states.
+    /// The map from addresses to states.
     pub fn map(&self) -> &SeedMap {
         &self.map
     }
 
-    /// The same register with another map.
+    /// The same scrambler with another map.
     fn with_map(self, map: SeedMap) -> Scrambler {
         Scrambler { map, ..self }
     }
 
-    /// Scrambles data of this address, or descrambles it: the same.
+    /// Scrambles or descrambles data of this address, which is the same operation.
     pub fn xor_into(&self, address: u64, data: &mut [u8]) -> Result<(), UnknownAddress> {
         let state = self.map.state(address)? & u64::MAX >> (64 - self.lfsr.degree);
         kernel::xor(self, state, data);
@@ -145,7 +147,7 @@ impl Scrambler {
     }
 }
 
-/// The first `degree` words of the keystream from a state.
+/// The first `degree` words of the keystream that begins with `state`.
 fn start(lfsr: Lfsr, mut state: u64) -> impl Iterator<Item = u64> {
     let word = move |_| {
         (0..64).fold(0, |word, bit| {

@@ -1,11 +1,11 @@
-//! From the address of a sector or page to the state that its keystream begins with: an affine function over GF(2).
+//! Maps the address of a sector or page to the state that its keystream begins with: an affine function over GF(2).
 //!
-//! `state = base_state ⊕ Σ values` of the rows that add up to `address ⊕ base`. A map that was learned knows the
-//! addresses that its samples span, and says so of others.
+//! `state = base_state ⊕ Σ values` of the rows that add up to `address ⊕ base`. A learned map covers only the addresses
+//! that its samples span, and returns an error for others.
 
 use std::fmt;
 
-/// An affine map, known for some addresses or for all; see the module.
+/// An affine map, known for some or for all addresses; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeedMap {
     base: u64,
@@ -13,33 +13,33 @@ pub struct SeedMap {
     rows: Vec<Row>,
 }
 
-/// A difference of addresses, whose lowest bit no later row has, and the difference of states it makes.
+/// A difference of addresses, whose lowest set bit is clear in all later rows, and the resulting difference of states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Row {
     address: u64,
     value: u64,
 }
 
-/// What a sample told a map.
+/// Effect of a sample on a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// A difference of addresses that no sums of others had made.
+    /// The difference of addresses was not a sum of earlier ones.
     New,
-    /// What the map had said itself.
+    /// The map had predicted this state.
     Known,
-    /// Something else: the map is not affine.
+    /// The map had predicted another state: it is not affine.
     Contradiction,
 }
 
 impl SeedMap {
-    /// The map that sends address 0 to `constant`, and flips `columns[i]` of the state for bit `i` of the address.
+    /// The map of address 0 to `constant` in which bit `i` of the address flips the bits `columns[i]` of the state.
     pub fn new(constant: u64, columns: &[u64; 64]) -> SeedMap {
         let row = |(bit, value): (usize, &u64)| Row { address: 1 << bit, value: *value };
         SeedMap { base: 0, base_state: constant, rows: columns.iter().enumerate().map(row).collect() }
     }
 
-    /// A map without visible structure, of the lowest `address_bits` bits of an address: 64 for LBAs; 6, 7 or 8 for a
-    /// drive whose keystreams repeat every 64, 128 or 256 pages.
+    /// A pseudo-random map of the lowest `address_bits` bits of an address: 64 for LBAs; 6, 7 or 8 for a drive whose
+    /// keystreams repeat every 64, 128 or 256 pages.
     pub fn mixed(seed: u64, address_bits: usize) -> SeedMap {
         let mut state = seed;
         let mut next = || {
@@ -52,12 +52,12 @@ impl SeedMap {
         SeedMap::new(constant, &std::array::from_fn(|bit| if bit < address_bits { next() } else { 0 }))
     }
 
-    /// A map that knows one address.
+    /// A map known for one address only.
     pub(super) fn of_one(base: u64, base_state: u64) -> SeedMap {
         SeedMap { base, base_state, rows: Vec::new() }
     }
 
-    /// Takes in an address and its state.
+    /// Adds an address and its state.
     pub(super) fn tell(&mut self, address: u64, state: u64) -> Told {
         let (address, value) = self.reduced(address);
         let value = value ^ state;
@@ -69,14 +69,14 @@ impl SeedMap {
         Told::New
     }
 
-    /// Addresses with their states from which [`SeedMap::of_facts`] makes this map again.
+    /// Addresses with their states, from which [`SeedMap::of_facts`] reconstructs this map.
     pub fn facts(&self) -> impl Iterator<Item = (u64, u64)> {
         let rows = self.rows.iter().map(|row| (self.base ^ row.address, self.base_state ^ row.value));
         std::iter::once((self.base, self.base_state)).chain(rows)
     }
 
-    /// The map that has these states at these addresses, and knows what follows from them; `None` if there are none, or
-    /// no affine map has.
+    /// The map with these states at these addresses, known for all addresses that they span. `None` if there are none,
+    /// or if no affine map has these states.
     pub fn of_facts(facts: impl IntoIterator<Item = (u64, u64)>) -> Option<SeedMap> {
         let mut facts = facts.into_iter();
         let (base, base_state) = facts.next()?;
@@ -85,14 +85,14 @@ impl SeedMap {
         fits.then_some(map)
     }
 
-    /// The first of the addresses from 0 on that is not known, if it is one of the first `count`.
+    /// The first unknown address among the first `count`, if there is one.
     pub fn first_unknown(&self, count: u64) -> Option<u64> {
-        // An address is the sum of powers of two, none of which is larger.
+        // An address is a sum of powers of two that are not larger.
         let powers = (0..64).map(|bit| 1 << bit);
         [0].into_iter().chain(powers).take_while(|a| *a < count).find(|a| self.state(*a).is_err())
     }
 
-    /// What is left of a map without the differences that none of the addresses `checked` made use of.
+    /// The map without the rows that none of the addresses `checked` used.
     pub(super) fn proven_by(&self, checked: &[u64]) -> SeedMap {
         let mut used = vec![false; self.rows.len()];
         for address in checked {
@@ -115,7 +115,7 @@ impl SeedMap {
         if rest == 0 { Ok(state) } else { Err(UnknownAddress { address }) }
     }
 
-    /// After how many addresses states repeat, if they are known to: a power of two.
+    /// The number of addresses after which states repeat, if they are known to: a power of two.
     pub fn period(&self) -> Option<u64> {
         let last = self.rows.iter().rev().find(|row| row.value != 0);
         let bits = last.map_or(0, |row| u64::BITS - row.address.leading_zeros());
@@ -123,7 +123,7 @@ impl SeedMap {
         (self.state(next) == Ok(self.base_state)).then_some(1 << bits)
     }
 
-    /// The address less the rows it has, and the state that those make.
+    /// What remains of `address ⊕ base` after subtracting rows, and the state from those rows.
     fn reduced(&self, address: u64) -> (u64, u64) {
         let (mut rest, mut state) = (address ^ self.base, self.base_state);
         for row in &self.rows {

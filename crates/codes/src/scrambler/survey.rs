@@ -1,11 +1,11 @@
-//! A scrambler from a raw dump of a drive, bit errors and all: learned from some pieces, proven on others.
+//! Learns a scrambler from a raw dump of a drive with bit errors: from some pieces, and verifies it on others.
 //!
-//! 1. Pieces of one address are read together: every bit is what most of them say.
-//! 2. Some pieces are *fresh*: nothing is learned from them. Those that the caller names, or every second one of the
-//!    addresses that are sums of others. What was learned must foretell all of them.
-//! 3. Every other piece must fit, too, whole. One that does not is named, not left out: it tells of a wrong pattern, of
-//!    a page that was something else's, or of a drive that does what we do not know.
-//! 4. What no check made use of is forgotten again.
+//! 1. Pieces of the same address are combined by a majority vote on each bit.
+//! 2. Some pieces are *fresh*: nothing is learned from them, and the learned scrambler must predict all of them. The
+//!    caller names them; otherwise they are every second one of the addresses that are sums of others.
+//! 3. Each of the other pieces must fit completely as well. One that does not is named, not ignored: it indicates
+//!    another written pattern, a page that belongs to something else, or an unknown behaviour of the drive.
+//! 4. Parts of the map that no check used are discarded.
 
 use super::denoise::{CLEAN_BYTES, Register, Unfit, all_fit, find_register, polynomial, wrong_bits};
 use super::learn::{degree, least_common_multiple};
@@ -13,24 +13,25 @@ use super::{BitOrder, Learned, NotLearned, Scrambler, learn};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Bytes of a piece, at least.
+/// Minimum length of a piece in bytes.
 pub const PIECE_BYTES_MIN: usize = 256;
-/// Bits that differ between two unrelated pieces: half. Between copies of one: few.
+/// Share of differing bits above which two pieces are unrelated: unrelated ones differ in half of their bits, copies of
+/// one piece in few.
 const UNRELATED: f64 = 0.25;
-/// Addresses from which nothing is learned but that the others are right, before pieces become fresh.
+/// Number of addresses that are sums of others and are kept as checks, before some become fresh.
 const CHECKS_FIRST: usize = 2;
-/// Of the pieces, at most one in so many may want a longer register than the others for it to be held against them.
+/// A piece that needs a longer register than the others is odd if at most one in this many pieces does.
 const ODD_ONE_IN: usize = 20;
 
-/// So many pieces that do not fit are enough to know that the dump does not.
+/// Pieces that do not fit before the dump is given up.
 const UNFIT_MAX: usize = 100;
 
-/// What is asked of a dump.
+/// Requirements on a dump.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Share of wrong bits, at most.
+    /// Maximum share of wrong bits.
     pub error_rate_max: f64,
-    /// Fresh addresses, at least.
+    /// Minimum number of fresh addresses.
     pub fresh_min: usize,
 }
 
@@ -41,69 +42,69 @@ impl Default for Limits {
     }
 }
 
-/// A scrambler and what it was learned from.
+/// A scrambler, and statistics of the pieces it was learned from.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// For all addresses that checked pieces span.
+    /// The scrambler, valid for all addresses that checked pieces span.
     pub scrambler: Scrambler,
-    /// Addresses from which it was learned.
+    /// Number of addresses from which it was learned.
     pub learned: usize,
-    /// Of these, those that others foretold.
+    /// Those of them that others predicted.
     pub checks: usize,
-    /// Fresh addresses that were foretold.
+    /// Fresh addresses that were predicted.
     pub fresh: usize,
-    /// Fresh addresses that what was learned does not reach.
+    /// Fresh addresses that the learned map does not cover.
     pub out_of_reach: usize,
-    /// Bits of all pieces.
+    /// Bits of all pieces that were compared.
     pub bits: u64,
-    /// Bits that were wrong in them.
+    /// Wrong bits among them.
     pub bits_wrong: u64,
-    /// Most wrong bits in one piece.
+    /// Largest number of wrong bits in a piece.
     pub bits_wrong_max: u64,
 }
 
-/// Why a dump was refused.
+/// Why a dump was rejected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NotSurveyed {
-    /// Registers were found, but they do not go together.
+    /// Registers were found, but they do not form one scrambler.
     NotLearned(NotLearned),
-    /// A piece is shorter than [`PIECE_BYTES_MIN`], or not as long as another of its address.
+    /// A piece is shorter than [`PIECE_BYTES_MIN`], or differs in length from another of its address.
     Length {
-        /// Of the piece.
+        /// Address of the piece.
         address: u64,
     },
-    /// No piece has a part that a register of up to 64 bits would make.
+    /// Among the first eight addresses, no piece has a part that is the output of a register of up to 64 bits.
     NoRegister {
         /// Share of bits in which copies of a piece differ, if there are copies.
         copies_differ: Option<f64>,
     },
-    /// Others fit together, this one does not.
+    /// Other pieces fit together, but this one does not.
     Odd {
-        /// Of the piece.
+        /// Address of the piece.
         address: u64,
-        /// Addresses whose pieces fit.
+        /// Number of addresses whose pieces fit.
         fitting: usize,
     },
     /// A keystream ends within a piece, and another begins.
     BeginsAnew {
-        /// Of the piece.
+        /// Address of the piece.
         address: u64,
-        /// First byte that does not fit.
+        /// About where it begins: a multiple of 256 bytes.
         at_byte: usize,
     },
-    /// Two pieces of one address have nothing to do with each other.
+    /// Two pieces of the same address are unrelated.
     CopiesDiffer {
-        /// Of both.
+        /// Address of both.
         address: u64,
     },
     /// Too few fresh addresses.
     TooFewFresh {
-        /// So many more are needed.
+        /// Number of further ones that are needed.
         more: usize,
     },
-    /// A fresh piece is not what was foretold.
+    /// A fresh piece differs from the prediction.
     FreshDiffers {
-        /// Of the piece.
+        /// Address of the piece.
         address: u64,
     },
     /// More wrong bits than the limit allows.
@@ -118,8 +119,8 @@ pub enum NotSurveyed {
 /// Pieces by address.
 type Groups<'a> = BTreeMap<u64, Vec<&'a [u8]>>;
 
-/// Learns from `pieces`: addresses, and what was stored there XOR what was written. Several may have one address.
-/// Nothing is learned from addresses in `fresh`; if that is empty, some of the others are kept for it.
+/// Learns from `pieces`: addresses, and the stored data XOR the written data. An address may have several pieces.
+/// Nothing is learned from addresses in `fresh`; if that is empty, some of the other addresses become fresh.
 pub fn survey(
     pieces: &[(u64, &[u8])],
     fresh: &[(u64, &[u8])],
@@ -183,7 +184,7 @@ impl Survey {
         }
     }
 
-    /// Counts what is wrong in the pieces of an address. False if they are unrelated to what they should be.
+    /// Counts the wrong bits in the pieces of an address. False if a piece is unrelated to the prediction.
     fn compare(&mut self, address: u64, group: &[&[u8]]) -> bool {
         group.iter().all(|piece| {
             let mut noise = piece.to_vec();
@@ -212,7 +213,7 @@ fn grouped<'a>(pieces: &[(u64, &'a [u8])]) -> Result<Groups<'a>, NotSurveyed> {
     Ok(groups)
 }
 
-/// Addresses no sum of others before them, and those that are. (Sums of an even number of differences to the first.)
+/// Addresses that are not sums of earlier ones, and those that are. (Sums are of differences from the first address.)
 fn independent(addresses: impl Iterator<Item = u64>) -> (Vec<u64>, Vec<u64>) {
     let (mut new, mut sums, mut basis, mut first) = (Vec::new(), Vec::new(), Vec::<u64>::new(), None);
     for address in addresses {
@@ -228,7 +229,7 @@ fn independent(addresses: impl Iterator<Item = u64>) -> (Vec<u64>, Vec<u64>) {
     (new, sums)
 }
 
-/// What most of the pieces say, bit by bit; the first where as many say one as the other.
+/// Majority of the pieces, bit by bit. The first piece decides ties, and alone if there are fewer than three.
 fn voted(group: &[&[u8]]) -> Vec<u8> {
     if group.len() < 3 {
         return group[0].to_vec();
@@ -253,7 +254,7 @@ fn learn_from(known: &Groups<'_>) -> Result<Learned, NotSurveyed> {
     learn(&samples).map_err(NotSurveyed::NotLearned)
 }
 
-/// All keystreams without their wrong bits.
+/// All keystreams, with bit errors removed.
 fn cleaned(voted: &[(u64, Vec<u8>)]) -> Result<Vec<(u64, Vec<u8>)>, NotSurveyed> {
     let Some(order) = bit_order(voted) else {
         return Err(NotSurveyed::NoRegister { copies_differ: None });
@@ -284,7 +285,7 @@ fn cleaned(voted: &[(u64, Vec<u8>)]) -> Result<Vec<(u64, Vec<u8>)>, NotSurveyed>
     }
 }
 
-/// One keystream without its wrong bits, by the register that is known or by one of more bits.
+/// One keystream with bit errors removed, by the known register or by one of more bits.
 fn clean_one(register: &mut Option<Register>, order: BitOrder, stream: &[u8]) -> Result<Vec<u8>, Unfit> {
     let unfit = match register.as_ref().map(|register| register.clean(stream)) {
         Some(Ok(clean)) => return Ok(clean),
@@ -305,9 +306,9 @@ fn clean_one(register: &mut Option<Register>, order: BitOrder, stream: &[u8]) ->
     Ok(clean)
 }
 
-/// The order of bits in which the first pieces have a register, or a shorter one.
+/// The bit order in which more of the first pieces have a register, or a shorter one.
 fn bit_order(voted: &[(u64, Vec<u8>)]) -> Option<BitOrder> {
-    /// One of them may be what does not fit.
+    /// Pieces looked at. Several, because one may be the piece that does not fit.
     const LOOKED_AT: usize = 8;
     let found = [BitOrder::LsbFirst, BitOrder::MsbFirst].map(|order| {
         let registers = voted.iter().take(LOOKED_AT).filter_map(|(_, stream)| find_register(stream, order));
@@ -322,13 +323,14 @@ fn bit_order(voted: &[(u64, Vec<u8>)]) -> Option<BitOrder> {
     }
 }
 
-/// A piece that needs a longer register than nearly all others: another pattern was written there, or not by the host.
+/// Finds a piece that needs a longer register than nearly all others: another pattern was written there, or it was not
+/// written by the host.
 fn odd_one(clean: &[(u64, Vec<u8>)], order: BitOrder) -> Option<u64> {
     let mut kinds: BTreeMap<u128, (usize, u64)> = BTreeMap::new();
     for (address, stream) in clean {
         kinds.entry(polynomial(stream, order)?).or_insert((0, *address)).0 += 1;
     }
-    // Multiples of all kinds before each, and behind: a dump may have thousands.
+    // Least common multiples of all kinds before each one, and after it: a dump may have thousands.
     let before = multiples(kinds.keys());
     let mut behind = multiples(kinds.keys().rev());
     behind.reverse();
@@ -355,7 +357,7 @@ fn differing(a: &[u8], b: &[u8]) -> f64 {
     f64::from(bits) / (8 * a.len()) as f64
 }
 
-/// In what share of their bits copies differ from the first, if there are any.
+/// Average share of bits in which copies differ from the first one, if there are copies.
 fn copies_differ(known: &Groups<'_>) -> Option<f64> {
     let pairs = known.values().flat_map(|group| group[1..].iter().map(|piece| differing(group[0], piece)));
     let (count, sum) = pairs.fold((0, 0.0), |(count, sum), share| (count + 1, sum + share));

@@ -1,10 +1,10 @@
-//! Wrong bits: which are put right, and that none are made right wrongly.
+//! Wrong bits: which are corrected, and that none are corrected wrongly.
 
 use super::oracle::{self, Random, bits, flip_in};
 use proptest::prelude::*;
 use vellum_codes::ecc::{CORRECTED_SURELY, Code, Corrected, Uncorrectable};
 
-/// Flips these bits of a codeword, corrects, and says whether that gave the codeword back; the answer is checked.
+/// Flips these bits, corrects the codeword, and returns whether that restored it. Also checks the result.
 fn is_corrected(code: &Code, (data, parity): &(Vec<u8>, Vec<u8>), wrong: &[usize]) -> bool {
     let (mut d, mut p) = (data.clone(), parity.clone());
     wrong.iter().for_each(|bit| flip_in(&mut d, &mut p, *bit));
@@ -35,8 +35,8 @@ fn every_single_wrong_bit_is_corrected() {
     }
 }
 
-/// A pair of wrong bits turned by a shift, both by the same, is the same problem. So the first may be bit 0 of each
-/// word, the second any other: with every pair turned by a random shift, this is every pair.
+/// Moving both of two wrong bits by the same shift gives an equivalent problem. So it is enough that the first is bit 0
+/// of each word, and the second any other bit. A random shift of each pair makes the test cover other positions too.
 #[test]
 fn every_two_wrong_bits_are_corrected() {
     let code = Code::paper();
@@ -67,7 +67,7 @@ fn up_to_three_wrong_bits_are_corrected_in_every_code() {
     }
 }
 
-/// Three wrong bits of a codeword with eight ones: the other five are the next best explanation.
+/// Three wrong bits of a codeword with eight ones: the other five bits are the next best explanation.
 #[test]
 fn three_wrong_bits_are_corrected_where_it_is_closest() {
     let mut random = Random(4);
@@ -83,7 +83,7 @@ fn three_wrong_bits_are_corrected_where_it_is_closest() {
     }
 }
 
-/// Half of a codeword with eight ones: the other half is as likely, and neither is chosen.
+/// Half of a codeword with eight ones: the other half is equally likely, and neither is chosen.
 #[test]
 fn of_two_equal_explanations_neither_is_taken() {
     let (code, mut random) = (Code::paper(), Random(5));
@@ -98,10 +98,10 @@ fn of_two_equal_explanations_neither_is_taken() {
     }
 }
 
-/// More wrong bits than are corrected for sure: most are, as many as this, and never another codeword.
+/// More wrong bits than are always corrected: at least as many patterns as listed are corrected, none wrongly.
 #[test]
 fn heavier_errors_are_mostly_corrected_and_never_wrongly() {
-    // Wrong bits, and how many of 100 random patterns at least are put right.
+    // Wrong bits, and the least number of 100 random patterns that are corrected.
     let known: [(&str, &[(usize, usize)]); 9] = [
         ("1KiB-32/33", &[(4, 99), (6, 99), (8, 95), (10, 70), (20, 0), (500, 0)]),
         ("1KiB-16/17", &[(8, 99), (16, 99), (24, 70), (500, 0)]),
@@ -166,7 +166,7 @@ fn codewords_are_corrected_one_by_one() {
 }
 
 proptest! {
-    /// Wrong bits beside each other, as a bad column or a torn write leaves them.
+    /// Adjacent wrong bits, as left by a bad column or a torn write.
     #[test]
     fn bursts_are_corrected_or_refused(which in 0..9usize, at: u64, burst in 1u64..1 << 24) {
         let code = &Code::all()[which];

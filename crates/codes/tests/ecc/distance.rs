@@ -1,13 +1,13 @@
-//! No two codewords differ in fewer than eight bits: every way in which they could is tried.
+//! No two codewords differ in fewer than eight bits: proven by an exhaustive search.
 //!
-//! The code is linear, so it is enough that no codeword but zero has fewer than eight ones; and as every column has an
-//! odd number of ones, a codeword has an even number. What must be excluded is six or fewer columns that add up to
-//! zero.
+//! The code is linear, so it is enough that no codeword except zero has fewer than eight ones. As every column has an
+//! odd number of ones, the number of ones in a codeword is even. So the search must exclude six or fewer columns that
+//! add up to zero.
 //!
-//! * Not all are parity columns. A codeword with every word turned by the same shift is one too: so let the first
-//!   column be bit 0 of a data word, and let no other data column be of a word before that.
-//! * While the sum has a one, one of the columns to come has it too: they are tried one after the other.
-//! * `n` columns to come take away at most `7 n` ones.
+//! * Not all of them are parity columns. Moving every word of a codeword by the same shift gives a codeword. So the
+//!   first column may be taken as bit 0 of a data word, and no other data column need be of an earlier word.
+//! * While the sum has a one, some remaining column has it too: each such column is tried.
+//! * `n` remaining columns remove at most `7 n` ones.
 
 use super::oracle::column;
 use vellum_codes::ecc::{COLUMN_WEIGHT, Code, DISTANCE, Rate};
@@ -20,11 +20,11 @@ struct Proof {
     chosen: Vec<(usize, usize)>,
 }
 
-/// A word number that stands for the parity.
+/// The word number of parity columns.
 const PARITY: usize = usize::MAX;
 
 impl Proof {
-    /// Whether up to `count` columns more can make the sum zero. Leaves them in `chosen` if so.
+    /// Whether up to `count` further columns can make the sum zero. If so, leaves them in `chosen`.
     fn can_vanish(&mut self, count: usize) -> bool {
         let Some(lane) = self.sum.iter().position(|lane| *lane != 0) else {
             return true;
@@ -63,7 +63,7 @@ impl Proof {
         }
     }
 
-    /// Ones in the sum after this column.
+    /// Number of ones in the sum after adding this column.
     fn ones_with(&self, column: (usize, usize)) -> usize {
         let rows = self.rows(column);
         let ones: u64 = rows.clone().map(|row| self.sum[row / 64] >> (row % 64) & 1).sum();
@@ -82,7 +82,7 @@ impl Proof {
     }
 }
 
-/// A codeword with at most `ones` ones.
+/// Finds a codeword with at most `ones` ones.
 fn codeword(code: &'static Code, ones: usize) -> Option<Vec<(usize, usize)>> {
     (0..code.shifts().len()).find_map(|first_word| {
         let sum = vec![0; code.lanes()];
@@ -95,11 +95,11 @@ fn two_codewords_differ_in_eight_bits(data_bytes: usize, rate: Rate) {
     assert_eq!(DISTANCE % 2, 0);
     let code = Code::new(data_bytes, rate).unwrap();
     assert_eq!(codeword(code, DISTANCE - 2), None, "{code:?}");
-    // The proof can fail: a data bit and its parity are a codeword.
+    // The search can succeed: a data bit and its parity bits are a codeword.
     assert_eq!(codeword(code, DISTANCE).expect("one with eight ones").len(), DISTANCE);
 }
 
-// The dearest of them side by side.
+// The slowest proofs are separate tests, to run in parallel.
 
 #[test]
 fn two_codewords_of_1_kib_differ_in_eight_bits() {

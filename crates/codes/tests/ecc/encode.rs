@@ -1,11 +1,11 @@
-//! Parity: the same in every way of computing it, and linear.
+//! Parity: the same with every instruction set, and linear.
 
 use super::oracle::{self, Random};
 use proptest::prelude::*;
 use vellum_codes::crc32c;
 use vellum_codes::ecc::{Code, Rate, Simd};
 
-/// Parity of `count` codewords of noise.
+/// Data and parity of `count` codewords of noise.
 fn noise(code: &Code, count: usize, seed: u64) -> (Vec<u8>, Vec<u8>) {
     let mut data = vec![0; count * code.data_bytes()];
     Random(seed).fill(&mut data);
@@ -17,7 +17,7 @@ fn noise(code: &Code, count: usize, seed: u64) -> (Vec<u8>, Vec<u8>) {
 #[test]
 fn every_way_gives_the_parity_of_the_definition() {
     for code in Code::all() {
-        // Seven: groups of four or two, and a rest.
+        // Seven codewords: groups of four or two, and a rest.
         let (data, _) = noise(code, 7, 3);
         let slow: Vec<u8> =
             data.chunks(code.data_bytes()).flat_map(|data| oracle::parity(code, data)).collect();
@@ -33,7 +33,7 @@ fn every_way_gives_the_parity_of_the_definition() {
     }
 }
 
-/// What was stored must be readable for ever: parity of fixed noise.
+/// Stored data must remain readable: the parity of fixed noise does not change.
 #[test]
 fn parity_is_what_it_was() {
     let known = [
@@ -69,7 +69,7 @@ fn codes_are_found_by_name_and_by_parameters() {
 }
 
 proptest! {
-    /// Equation 2: from the parity of scrambled data and the mask, that of the data.
+    /// Equation 2: the parity of data follows from the parity of the scrambled data and the mask.
     #[test]
     fn the_parity_of_data_follows_from_that_of_scrambled_data(seed: u64, which in 0..9usize, count in 1..4usize) {
         let code = &Code::all()[which];

@@ -1,11 +1,11 @@
-//! Fingerprints from parity: which changes of a page they do not see. All changes of one bit and of one byte are tried.
+//! Fingerprints from parity: which changes of a page they miss. All changes of one bit and of one byte are tried.
 
 use super::oracle::{self, Random};
 use vellum_codes::ecc::{Code, Fold};
 
 const MIX: Fold = Fold::Mix { seed: 42 };
 
-/// Shares of changes of one bit, and of one byte, that this fingerprint of a codeword does not see.
+/// Shares of the changes of one bit, and of one byte, that this fingerprint of a codeword misses.
 fn unseen(code: &Code, fold: Fold) -> (f64, f64) {
     let (_, parity) = oracle::random(code, &mut Random(1));
     let before = fold.fingerprint(&parity);
@@ -40,12 +40,12 @@ fn truncation_misses_changes_that_mixing_sees() {
             percent(mixed.1)
         );
         assert!(truncated.0 > 0.3 && truncated.1 > 0.01, "{}: {truncated:?}", code.name());
-        // 4 KiB have a million such changes: one in 2^32 is missed.
+        // 4 KiB have a million such changes, and one in 2^32 is missed.
         assert!(mixed.0 == 0.0 && mixed.1 < 1e-5, "{}: {mixed:?}", code.name());
     }
 }
 
-/// Changes as software makes them: a counter, two lines or two words exchanged, bytes moved up by one.
+/// Typical changes by software: a counter, two lines or two words exchanged, bytes moved up by one.
 #[test]
 fn mixing_sees_ordinary_changes() {
     let (code, mut random) = (Code::paper(), Random(2));
@@ -82,8 +82,8 @@ fn mixing_sees_ordinary_changes() {
     }
 }
 
-/// What no fold can see, as it is in the code: with an even number of words, a sector filled with one byte has the
-/// parity of one filled with that byte's complement. No others share it.
+/// Changes that no fold detects, because the code does not: with an even number of words, a sector filled with one byte
+/// has the same parity as one filled with the complement of that byte. No others share their parity.
 #[test]
 fn sectors_filled_with_one_byte_share_parity_with_the_complement_only() {
     for code in Code::all() {

@@ -1,4 +1,4 @@
-//! The error-correcting code against its definition, written down as slowly as it can be.
+//! The error-correcting code compared with a slow implementation of its definition.
 
 mod correct;
 mod distance;

@@ -1,8 +1,8 @@
-//! The definition of a code: which parity bits a data bit enters.
+//! The definition of a code: the parity bits that each data bit enters.
 
 use vellum_codes::ecc::Code;
 
-/// SplitMix64: the tables were drawn with it, so it may not change with a crate's version.
+/// SplitMix64: the tables were drawn with it, so it must not change with the version of a crate.
 pub struct Random(pub u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
         bytes.chunks_mut(8).for_each(|c| c.copy_from_slice(&self.next().to_le_bytes()[..c.len()]));
     }
 
-    /// Different numbers below `n`.
+    /// `count` different numbers below `n`.
     pub fn distinct(&mut self, count: usize, n: usize) -> Vec<usize> {
         let mut all = Vec::new();
         while all.len() < count {
@@ -74,7 +74,7 @@ pub fn random(code: &Code, random: &mut Random) -> (Vec<u8>, Vec<u8>) {
     (data, parity)
 }
 
-/// Bits of a codeword.
+/// Number of bits of a codeword.
 pub fn bits(code: &Code) -> usize {
     8 * (code.data_bytes() + code.parity_bytes())
 }

@@ -1,16 +1,16 @@
-//! Where the shifts come from: the search that found them, run again.
+//! The origin of the shifts: repeats the search that found them.
 
 use super::oracle::Random;
 use vellum_codes::ecc::{COLUMN_WEIGHT, Code};
 
 const TRIES: usize = 2000;
 
-/// The shifts of the first seed for which as few as possible of the sectors filled with one byte have the same parity.
+/// The shifts of the first seed with which as few sectors filled with one byte as possible have the same parity.
 ///
-/// With all words alike, parity is that word turned by all of the shifts; bytes alike are turned as the rotations
-/// modulo 8 say, a polynomial modulo `x⁸ + 1 = (x + 1)⁸`. The number of rotations is even, so it has the factor `x +
-/// 1`: a byte and its complement have the same parity. It has it only once if its derivative at 1, the number of odd
-/// rotations, is odd.
+/// If all words are equal, the parity is the sum of that word moved by all shifts. If all bytes are equal too, it is
+/// that byte rotated by the rotations modulo 8: a product with a polynomial modulo `x⁸ + 1 = (x + 1)⁸`. The number of
+/// rotations is even, so the polynomial has the factor `x + 1`: a byte and its complement have the same parity. It has
+/// the factor only once if its derivative at 1, the number of odd rotations, is odd.
 fn draw(lanes: usize, words: usize) -> Vec<[u16; COLUMN_WEIGHT]> {
     let odd = |shifts: &[[u16; COLUMN_WEIGHT]]| {
         shifts.as_flattened().iter().filter(|s| *s % 2 == 1).count() % 2 == 1
@@ -18,9 +18,9 @@ fn draw(lanes: usize, words: usize) -> Vec<[u16; COLUMN_WEIGHT]> {
     (1..).map(|seed| draw_from(seed, lanes, words)).find(|shifts| odd(shifts)).expect("every other one has")
 }
 
-/// Draws words one after the other: of `TRIES` random sets of seven shifts the one whose differences were used least so
-/// far. Two columns share a parity bit for every pair of shifts with the same difference, and sharing is what makes
-/// errors look alike. Differences that are their own negatives are not used at all: they count twice.
+/// Draws the words one after the other: of `TRIES` random sets of seven shifts, the one whose differences have been
+/// used least so far. Two columns share a parity bit for each pair of shifts with the same difference, and shared bits
+/// make errors look alike. Differences that are their own negatives are not used, because they count twice.
 fn draw_from(seed: u64, lanes: usize, words: usize) -> Vec<[u16; COLUMN_WEIGHT]> {
     let mut random = Random(seed);
     let mut used = vec![0u64; 64 * lanes];
@@ -47,7 +47,7 @@ fn draw_from(seed: u64, lanes: usize, words: usize) -> Vec<[u16; COLUMN_WEIGHT]>
     drawn
 }
 
-/// Counts the differences as used: the sum over them of one more than the square of how often each was.
+/// Counts the differences as used. Returns the sum of `u² + u` over them, where `u` is how often each was used before.
 fn take(used: &mut [u64], differences: &[usize]) -> u64 {
     let mut cost = 0;
     for difference in differences {
@@ -70,7 +70,7 @@ fn the_shifts_are_those_that_the_search_finds() {
     assert!(right.is_empty(), "tables.rs differs from:\n{right}");
 }
 
-/// As it stands in `tables.rs`.
+/// The text of the table in `tables.rs`.
 fn text(code: &Code, shifts: &[[u16; COLUMN_WEIGHT]]) -> String {
     let (lanes, words) = (code.lanes(), code.shifts().len());
     let rows: String = shifts.iter().map(|row| format!("    {row:?},\n")).collect();

@@ -1,9 +1,9 @@
-//! P and Q against school multiplication, recovery of every pair of losses, location of a wrong block.
+//! P and Q compared with schoolbook multiplication, recovery of every pair of losses, location of a wrong block.
 
 use proptest::prelude::*;
 use vellum_codes::parity::{self, Simd, Unrecoverable, Wrong};
 
-/// Doubling as the definition has it.
+/// Doubling by the definition.
 fn double(element: u8) -> u8 {
     let wide = u16::from(element) << 1;
     (if wide > 255 { wide ^ 0x11d } else { wide }) as u8
@@ -23,7 +23,7 @@ fn slow_pq(data: &[Vec<u8>]) -> (Vec<u8>, Vec<u8>) {
     (p, q)
 }
 
-/// `blocks` data blocks of `bytes` bytes that are all different.
+/// `blocks` different data blocks of `bytes` bytes.
 fn noise(blocks: usize, bytes: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut state = seed | 1;
     let mut byte = || {
@@ -35,7 +35,7 @@ fn noise(blocks: usize, bytes: usize, seed: u64) -> Vec<Vec<u8>> {
     (0..blocks).map(|_| (0..bytes).map(|_| byte()).collect()).collect()
 }
 
-/// A row with parity behind the data.
+/// A row of data blocks followed by parity.
 fn row(blocks: usize, parities: usize, bytes: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut row = noise(blocks, bytes, seed);
     let (p, q) = slow_pq(&row);
@@ -123,7 +123,7 @@ fn a_single_wrong_block_is_located_and_two_are_not_taken_for_one() {
 }
 
 proptest! {
-    /// What a parity update without the data relies on.
+    /// The property that parity updates without the other data blocks rely on.
     #[test]
     fn parity_changes_by_the_deltas(
         blocks in 1usize..12,

@@ -1,9 +1,9 @@
-//! Keystreams: the same as bit by bit, whatever the register, the length and the order.
+//! Keystreams: the same as computed bit by bit, for any register, length and bit order.
 
 use proptest::prelude::*;
 use vellum_codes::scrambler::{BitOrder, Lfsr, Scrambler, SeedMap};
 
-/// The keystream, a bit at a time.
+/// The keystream, computed one bit at a time.
 fn slow(lfsr: Lfsr, order: BitOrder, state: u64, length: usize) -> Vec<u8> {
     let mut bits: Vec<u64> = (0..lfsr.degree()).map(|i| state >> i & 1).collect();
     for t in 0..8 * length {

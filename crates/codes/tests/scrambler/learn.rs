@@ -1,11 +1,11 @@
-//! Drives of other makers, each written with zeros and read: some can be learned, the others are refused.
+//! Drives with other scramblers, filled with zeros and read: some can be learned, the others are rejected.
 
 use proptest::prelude::*;
 use vellum_codes::scrambler::{
     BitOrder, Learned, Lfsr, NotLearned, Scrambler, SeedMap, UnknownAddress, learn,
 };
 
-/// What a drive stores in an otherwise zero sector.
+/// What a drive stores at an address for a sector of zeros.
 type Drive<'a> = &'a dyn Fn(u64) -> Vec<u8>;
 
 fn learn_from(drive: Drive<'_>, addresses: impl IntoIterator<Item = u64>) -> Result<Learned, NotLearned> {
@@ -28,7 +28,7 @@ fn assert_foretells(learned: &Learned, drive: Drive<'_>, addresses: impl IntoIte
     }
 }
 
-/// 16 bits in Galois form, the most significant bit out first: `x¹⁶ + x⁵ + x⁴ + x³ + 1`.
+/// A 16-bit register in Galois form that outputs the most significant bit first: `x¹⁶ + x⁵ + x⁴ + x³ + 1`.
 fn galois(mut register: u16, length: usize) -> Vec<u8> {
     let mut bit = || {
         let out = register >> 15;
@@ -57,7 +57,7 @@ fn a_drive_that_seeds_by_lba_is_learned() {
 #[test]
 fn drives_that_seed_by_the_page_within_a_period_are_learned() {
     for period in [64, 128, 256u64] {
-        // A shift register of the page's number, as hardware would have it, and a constant.
+        // Seeded by XORs of shifts of the page number, as in hardware, and a constant.
         let drive = |page: u64| galois(((page % period) as u16) << 3 ^ (page % period) as u16 ^ 0xACE1, 1024);
         let learned = learn_from(&drive, 0..600).unwrap();
         assert_eq!(learned.scrambler.lfsr().degree(), 16);
@@ -67,8 +67,7 @@ fn drives_that_seed_by_the_page_within_a_period_are_learned() {
     }
 }
 
-/// The keystreams of one address after another may come from parts of the register only: `x⁵ + x⁴ + x² + 1` has
-/// factors.
+/// The keystreams of consecutive addresses may come from only a part of the register: `x⁵ + x⁴ + x² + 1` has factors.
 #[test]
 fn registers_that_fall_into_parts_are_put_together() {
     let lfsr = Lfsr::new(5, 0b1_0101).unwrap();
@@ -103,7 +102,7 @@ fn what_does_not_fit_is_refused() {
     };
     assert_eq!(learn_from(&noise, 0..64).unwrap_err(), NotLearned::NoRegister { address: 0 });
 
-    // A page that was not zero, among others that were.
+    // One page that was not written with zeros, among others that were.
     let written = |address: u64| {
         let mut page = galois(address as u16 | 0x100, 64);
         page[40] ^= u8::from(address == 17);
@@ -131,7 +130,7 @@ fn what_nothing_confirms_is_refused() {
 }
 
 proptest! {
-    /// Any register with any affine map.
+    /// Any register with any affine map can be learned.
     #[test]
     fn every_scrambler_is_learned(degree in 1u32..=64, feedback: u64, seed: u64, msb: bool) {
         let lfsr = Lfsr::new(degree, (feedback | 1) & u64::MAX >> (64 - degree)).unwrap();
@@ -147,7 +146,7 @@ proptest! {
         assert_foretells(&learned, &drive, [5, 999, 1 << 39 | 12_345]);
     }
 
-    /// Anything may be in a dump.
+    /// A dump may contain any bytes.
     #[test]
     fn any_bytes_are_learned_or_refused(pages in proptest::collection::vec((0u64..40, proptest::collection::vec(0u8..3, 0..40)), 0..20)) {
         let samples: Vec<(u64, &[u8])> = pages.iter().map(|(address, page)| (*address, &page[..])).collect();

@@ -1,4 +1,4 @@
-//! The scrambler against a register that shifts bit by bit, and drives whose scrambler is learned from what they store.
+//! The scrambler compared with a register that shifts bit by bit, and scramblers learned from what drives store.
 
 mod keystream;
 mod learn;

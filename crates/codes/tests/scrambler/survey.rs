@@ -1,15 +1,15 @@
-//! Raw dumps with bit errors: what is learned foretells other pages, what does not fit is refused and named.
+//! Raw dumps with bit errors: what is learned predicts other pages; what does not fit is rejected and named.
 //!
-//! The drives here shift their registers bit by bit, in code that has nothing in common with what is tested.
+//! The drives here shift their registers bit by bit, in code that shares nothing with the tested code.
 
 use vellum_codes::scrambler::{BitOrder, Limits, NotSurveyed, SeedMap, Survey, survey};
 
-/// A drive whose register is in Galois form and seeded by shifts of the address.
+/// A drive with a register in Galois form, seeded by XORs of shifts of the address.
 struct Drive {
     taps: u64,
     bits: u32,
     seed: u64,
-    /// One bit in so many is wrong; 0: none.
+    /// One bit in this many is wrong; 0: none.
     wrong_one_in: u64,
 }
 
@@ -28,7 +28,7 @@ impl Drive {
         (0..bytes).map(|_| (0..8).fold(0, |byte, _| byte << 1 | bit())).collect()
     }
 
-    /// What is read raw, XOR what was written; every `read` has other wrong bits.
+    /// The raw data XOR the written data; each `read` has other wrong bits.
     fn piece(&self, address: u64, bytes: usize, read: u64) -> Vec<u8> {
         let mut stream = self.keystream(address, bytes);
         if self.wrong_one_in > 0 {
@@ -47,7 +47,7 @@ impl Drive {
     }
 }
 
-/// A dump.
+/// A dump: addresses and pieces.
 type Pieces = Vec<(u64, Vec<u8>)>;
 
 struct Chance(u64);
@@ -59,7 +59,7 @@ impl Chance {
     }
 }
 
-/// Zero, the powers of two below 2^24, and sums in which all of them are.
+/// Zero, the powers of two below 2^24, and sums that together use all of them.
 fn spread() -> Vec<u64> {
     let sums = (1..13).map(|i| (1 << 24) - 1 - i * 1_398_101);
     [0].into_iter().chain((0..24).map(|bit| 1 << bit)).chain(sums).collect()
@@ -159,13 +159,13 @@ fn what_does_not_fit_is_named() {
         change(&mut pieces);
         surveyed(&pieces).unwrap_err()
     };
-    // Another pattern than was said, constant or text.
+    // Another pattern was written than assumed: constant or text.
     let found = refused(&|pieces| pieces[17].1.iter_mut().for_each(|byte| *byte ^= 0xFF));
     assert!(matches!(found, NotSurveyed::Odd { address: 17, .. }), "{found}");
     let text = b"not what was to be there; ".repeat(200);
     let found = refused(&|pieces| pieces[17].1.iter_mut().zip(&text).for_each(|(byte, t)| *byte ^= t));
     assert!(matches!(found, NotSurveyed::Odd { address: 17, .. }), "{found}");
-    // Noise from end to end: a page that could not be read, the first and another.
+    // Noise throughout, from a page that could not be read: the first page and another.
     let noise = |at: usize| {
         move |pieces: &mut Pieces| {
             let mut chance = Chance(5);
@@ -175,13 +175,13 @@ fn what_does_not_fit_is_named() {
     for at in [17, 0] {
         let address = at as u64;
         let found = refused(&noise(at));
-        // Fresh pieces are not looked at while others do not fit.
+        // Fresh pieces are not checked while other pieces do not fit.
         assert!(matches!(found, NotSurveyed::Odd { address: a, fitting: 35.. } if a == address), "{found}");
     }
-    // Another page's piece: its keystream is one of the drive's, but not that of this address.
+    // The piece of another page: its keystream is one of the drive's, but not the one of this address.
     let found = refused(&|pieces| pieces[17].1 = DRIVE.piece(18, 4096, 0));
     assert!(matches!(found, NotSurveyed::NotLearned(_) | NotSurveyed::FreshDiffers { .. }), "{found}");
-    // Sectors one behind the other in one piece.
+    // Several sectors in one piece.
     let found = refused(&|pieces| {
         pieces.iter_mut().for_each(|(address, piece)| {
             let next = DRIVE.keystream(*address + 1000, 4096);

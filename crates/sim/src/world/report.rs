@@ -1,11 +1,11 @@
-//! What a failed run tells its reader.
+//! Reports of failed runs.
 
 use super::{World, join_key};
 use std::fmt::Write;
 use vellum_base::Nanos;
 
 impl World {
-    /// The tasks that are left, one a line.
+    /// The remaining tasks, one per line.
     pub(crate) fn task_report(&self) -> String {
         let state = self.state.borrow();
         let mut lines = String::new();
@@ -26,7 +26,7 @@ impl World {
         lines
     }
 
-    /// Who runs (or has just panicked): its name, for a report.
+    /// Name of the task that runs (or has just panicked), for a report.
     pub(crate) fn running_name(&self) -> String {
         let mut state = self.state.borrow_mut();
         match state.running {
@@ -35,7 +35,7 @@ impl World {
         }
     }
 
-    /// The last events, and how to see them again.
+    /// The last events, and how to replay them.
     pub(crate) fn replay_report(&self) -> String {
         let state = self.state.borrow();
         let seed = self.config.seed;

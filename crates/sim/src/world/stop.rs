@@ -1,7 +1,7 @@
-//! The end of a world: every task is unwound where it stands, and nothing blocks any more.
+//! The end of a world: every task is unwound where it is, and nothing blocks any more.
 //!
-//! A destructor that wants to sleep or join goes on at once. One that wants a lock, or waits for a condition,
-//! has others unwound first until it gets what it waits for.
+//! A destructor that sleeps or joins continues at once. If it locks, or waits for a condition, other tasks are unwound
+//! until it gets what it waits for.
 
 use super::{Panic, World};
 use crate::coroutine::entered;
@@ -16,7 +16,7 @@ impl World {
         entered(self.scheduler(), || while self.unwind_one() {});
         let mut state = self.state.borrow_mut();
         let now = self.now();
-        // A panicked task has no coroutine left to unwind; only its entry is still there.
+        // A panicked task has no coroutine to unwind; only its entry is left.
         let left: Vec<Slot> = state.tasks.alive().map(|(slot, _)| slot).collect();
         left.into_iter().for_each(|slot| state.tasks.remove(slot));
         state.running = None;
@@ -27,18 +27,18 @@ impl World {
         state.stop_panic.take()
     }
 
-    /// Time passes although nothing happens.
+    /// Advances the clock to `time`, without events.
     pub(crate) fn advance(&self, time: u64) {
         self.clock.set(self.now().max(time));
     }
 
-    /// From now on no task may be spawned.
+    /// Forbids spawning of tasks from now on.
     pub(crate) fn set_over(&self) {
         self.state.borrow_mut().over = true;
     }
 
-    /// Whether nothing may block any more. A panicking task must not be suspended: it could not be unwound from
-    /// there. Its panic ends the world anyway, so when it wants to block, the end begins.
+    /// Whether blocking is forbidden. A panicking task must not be suspended: it could not be unwound from there. Its
+    /// panic ends the world anyway, so stopping begins when it wants to block.
     pub(super) fn is_stopping(&self) -> bool {
         let stopping = self.state.borrow().stopping;
         if !stopping && self.switch.is_inside() && std::thread::panicking() {
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// Unwinds some suspended task. False if there is none.
+    /// Unwinds one suspended task. Returns false if there is none.
     pub(super) fn unwind_one(&self) -> bool {
         let (slot, mut coroutine, outer) = {
             let mut state = self.state.borrow_mut();
@@ -79,15 +79,15 @@ impl World {
         true
     }
 
-    /// A task that is being unwound wants to block: it must not. If it has caught our unwinding and goes on as
-    /// if nothing had happened, it is unwound again.
+    /// Called when a task that is being unwound would block, which it must not. If the task has caught the unwinding
+    /// and continued, unwinds it again.
     pub(super) fn unwind_on(&self) {
         if self.switch.is_inside() && !std::thread::panicking() {
             self.switch.suspend();
         }
     }
 
-    /// A destructor waits for a lock or a condition: whoever has it must go first.
+    /// Called when a destructor waits for a lock or a condition: unwinds another task, which may release it.
     pub(super) fn wait_while_stopping(&self) {
         self.unwind_on();
         assert!(self.unwind_one(), "a destructor waits for something that no task is left to do");

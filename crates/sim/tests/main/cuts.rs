@@ -1,4 +1,4 @@
-//! Power cuts: everything stops, everything on the stacks is dropped, and the world can go on.
+//! Power cuts: everything stops, everything on the stacks is dropped, and the world can continue afterwards.
 
 use crate::panic_text;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn a_cut_drops_what_is_on_the_stacks_and_releases_locks() {
                 if task == 9 {
                     condition.wait(&mut Mutex::new(()).lock()); // never comes
                 }
-                let mut value = lock.lock(); // most tasks wait here when the power goes
+                let mut value = lock.lock(); // most tasks wait here at the power cut
                 inner.sleep_until(inner.now() + Nanos(100));
                 *value += 1;
             };
@@ -45,7 +45,7 @@ fn a_cut_drops_what_is_on_the_stacks_and_releases_locks() {
     assert_eq!(drops.load(Ordering::Relaxed), 11);
     assert!(scheduler().is_none());
     assert_eq!(*lock.try_lock().expect("the cut has released the lock"), 2);
-    // The world goes on, in this simulation and in a fresh one.
+    // Tasks can run again, in this simulation and in a new one.
     let after = |sim: &Sim| {
         let env = sim.env();
         sim.run(|| {
@@ -132,7 +132,7 @@ fn work_that_was_charged_before_a_cut_does_not_occupy_the_cores_after_it() {
     assert_eq!(sim.now(), Nanos(107));
 }
 
-/// A worker that is told to stop, and joined, when its owner is dropped. This is how engines end.
+/// A worker that is stopped and joined when its owner is dropped, as engines do.
 struct Owner {
     env: Arc<SimEnv>,
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -177,7 +177,7 @@ fn destructors_that_block_are_not_stopped_by_a_cut() {
         env.sleep_until(Nanos(1000));
     });
     assert_eq!((result, ended.load(Ordering::Relaxed), sim.task_count()), (None, 1, 0));
-    // A worker that never began, an owner in a closure that never ran.
+    // A worker that never started, and an owner in a closure that never ran.
     let owner = Owner::new(&env, &ended);
     env.clone().spawn("owner", Box::new(move || drop(owner)));
     sim.cut_power();
@@ -196,7 +196,7 @@ fn a_destructor_gets_a_lock_whose_holder_was_cut_off() {
     let env = sim.env();
     let lock = Arc::new(Mutex::new(0));
     let result = sim.run_until(Nanos(100), || {
-        let _counts = Counts(lock.clone()); // unwound first, needs the lock of the last
+        let _counts = Counts(lock.clone()); // unwound first; needs the lock that a suspended task holds
         for _ in 0..3 {
             let (inner, lock) = (env.clone(), lock.clone());
             let run = move || {

@@ -5,7 +5,7 @@ use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{Env, Nanos, Task};
 use vellum_sim::{Sim, SimConfig};
 
-/// Tasks that sleep, compute, lock and signal as the seed says.
+/// Tasks that sleep, compute, lock and signal at random, depending on the seed.
 fn random_world(config: SimConfig) -> (u64, u64, Nanos) {
     let sim = Sim::with(config);
     let env = sim.env();
@@ -45,7 +45,7 @@ fn random_world(config: SimConfig) -> (u64, u64, Nanos) {
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_seed_another() {
     let first = random_world(SimConfig::new(1));
-    // Other addresses for the locks, as another process would have.
+    // Gives the locks other addresses, as in another process.
     let _shift: Vec<Box<[u8]>> = (1..500).map(|size| vec![0; size].into()).collect();
     assert_eq!(first, random_world(SimConfig::new(1)));
     assert_eq!(first, random_world(SimConfig { last_events: 0, stack_bytes: 1 << 20, ..SimConfig::new(1) }));
@@ -83,7 +83,7 @@ fn a_sleep_without_a_switch_is_logged_like_one_with() {
     let run = |others: bool| {
         let sim = Sim::new(1);
         let env = sim.env();
-        // A task that is due at the end keeps nothing from the fast path; one due at each step does.
+        // A task that is due at the end leaves the fast path to the root; one that is due at each step does not.
         let inner = env.clone();
         let step = if others { 1 } else { 100 };
         let run = move || (0..=100).step_by(step).for_each(|time| inner.sleep_until(Nanos(time)));

@@ -1,4 +1,4 @@
-//! What goes wrong is reported with names and the seed.
+//! Failures are reported with names and the seed.
 
 use crate::panic_text;
 use std::sync::Arc;
@@ -177,7 +177,7 @@ fn a_condition_nobody_signals_is_a_deadlock() {
     assert!(text.contains("`root` since 0ns") && !text.contains("last events"), "{text}");
 }
 
-/// Run by `check_prints_the_command_that_replays` in a process of its own.
+/// Run in a separate process by `check_prints_the_command_that_replays`.
 #[test]
 #[ignore = "fails on purpose"]
 fn fails_from_seed_five() {

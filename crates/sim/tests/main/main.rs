@@ -1,4 +1,4 @@
-//! What a simulation promises to the code in it.
+//! Guarantees of a simulation to the code in it.
 
 mod cuts;
 mod determinism;
@@ -7,7 +7,7 @@ mod tasks;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What `run` panics with.
+/// The message with which `run` panics.
 fn panic_text(run: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("a panic was due");
     panic

@@ -1,4 +1,4 @@
-//! Tasks, time, locks and the controller's cores.
+//! Tasks, time, locks and the cores of the controller.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{Env, Nanos, Task};
 use vellum_sim::{Sim, SimConfig, SimEnv};
 
-/// Starts a task that gets the environment.
+/// Starts a task, and passes the environment to it.
 fn spawn(env: &Arc<SimEnv>, name: &str, run: impl FnOnce(&SimEnv) + Send + 'static) -> Task {
     let inner = env.clone();
     env.clone().spawn(name, Box::new(move || run(&inner)))
@@ -112,7 +112,7 @@ fn a_ready_task_goes_before_a_timer_that_was_set_later_and_after_one_that_was_se
         order.lock().push("root");
         env.sleep_until(Nanos(11));
     });
-    // The tasks' sleeps come after the root's, which ran first; the started task comes after them all.
+    // The sleeps of the tasks come after the root's, which ran first. The started task comes after all of them.
     assert_eq!(*order.lock(), ["root", "timer", "starter", "started"]);
 }
 
@@ -142,7 +142,7 @@ fn join_waits_for_the_end_and_may_come_late() {
         let quick = spawn(&env, "quick", |_| {});
         slow.join();
         assert_eq!(env.now(), Nanos(500));
-        // Its slot has another task by now.
+        // Its slot may hold another task by now.
         let other = spawn(&env, "other", |env| env.sleep_until(Nanos(9_000)));
         quick.join();
         assert_eq!(env.now(), Nanos(500));
@@ -195,7 +195,7 @@ fn a_wait_ends_by_its_wake_or_by_its_deadline() {
     });
 }
 
-/// Four tasks charge 10 each at once; when is each done?
+/// Times at which four tasks are done that charge 10 each at once.
 fn charge_four(cores: usize) -> Vec<u64> {
     let sim = Sim::with(SimConfig { cores, ..SimConfig::new(1) });
     let env = sim.env();
@@ -249,7 +249,7 @@ fn a_hundred_thousand_tasks_share_a_few_stacks() {
         }
     });
     assert_eq!(ended.load(Ordering::Relaxed), 100_000);
-    // Other tests run beside this one and map memory too.
+    // Other tests run at the same time and map memory too.
     assert!(mappings() < before + 10_000, "{} mappings, {before} before", mappings());
 }
 
