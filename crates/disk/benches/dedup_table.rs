@@ -1,10 +1,10 @@
-//! How much of the duplicates of real files the tables of `ecc` and `ecc-paper` find, by their memory.
+//! The share of the duplicates of real files found by the tables of `ecc` and `ecc-paper`, by their memory.
 //!
 //! `cargo bench -p vellum-disk --bench dedup_table -- DIR...` writes the files below the directories to a disk in
-//! memory, in the order of their names as a copy does, each from a sector of its own on. What all could save are the
-//! copies beyond the first of each content. It takes as much memory as the files.
+//! memory, in the order of their names like a copy, each beginning at a new sector. The maximum that could be saved are
+//! the copies beyond the first of each content. It takes as much memory as the files.
 //!
-//! Columns: bytes of table for each sector of the disk, and the share of the duplicates that needed no program.
+//! Columns: bytes of table per sector of the disk, and the share of the duplicates that needed no program.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use vellum_codes::fingerprint::seeded64;
 use vellum_disk::{DedupMode, DedupWhen, Disk, Format, Options};
 use vellum_media::nand::{Nand, NandParams};
 
-/// Mode and share of the sectors that have an entry. 21.4 % of `ecc` takes as much memory as the paper's 15 %.
+/// Mode and share of the sectors with an entry. 21.4 % of `ecc` takes as much memory as the paper's 15 %.
 const TABLES: [(DedupMode, f64); 9] = [
     (DedupMode::EccPaper, 1.0),
     (DedupMode::EccPaper, 0.15),
@@ -55,7 +55,7 @@ fn main() {
     }
 }
 
-/// Sectors that needed no program as duplicates, and bytes of the table.
+/// Number of sectors that needed no program as duplicates, and bytes of the table.
 fn run(roots: &[PathBuf], sectors: u64, dedup: DedupMode, share: f64) -> Result<(u64, usize)> {
     let blocks_per_die = (sectors / (4 * 4 * 256)) as u32 * 5 / 4 + 16;
     let geometry = Geometry {
@@ -82,7 +82,7 @@ fn run(roots: &[PathBuf], sectors: u64, dedup: DedupMode, share: f64) -> Result<
     Ok((saved, disk.stat().memory.dedup_bytes))
 }
 
-/// The sectors of all files below the roots. Links are not followed; what cannot be read is left out.
+/// The sectors of all files below the roots. Links are not followed; unreadable files are skipped.
 fn each_sector(roots: &[PathBuf], f: &mut impl FnMut(&[u8; SECTOR_BYTES])) {
     for path in roots {
         let Ok(metadata) = std::fs::symlink_metadata(path) else { continue };

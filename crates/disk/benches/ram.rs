@@ -1,10 +1,10 @@
-//! 4 KiB random writes and reads of a disk on flash in memory, on the real clock: what the engine itself costs a
-//! server. Every content is unlike any other.
+//! 4 KiB random writes and reads of a disk on flash in memory, on the real clock: the CPU cost of the engine itself.
+//! All contents are distinct.
 //!
 //! `cargo bench -p vellum-disk --bench ram` takes the device size in GiB, the seconds to measure and the rounds from
 //! VELLUM_BENCH (default `2 1 5`). `journal` is a disk that has a journal and looks for copies of it (the host names
-//! the range, as finding one takes a file system); the writes go beside it. `ecc` and `strong` (SHA-256) fingerprint
-//! every write, however long that takes.
+//! the range, as discovery requires a file system); the writes go outside of it. `ecc` and `strong` (SHA-256)
+//! fingerprint every write, however long that takes.
 
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Geometry, Lba, RealEnv, Result};
@@ -64,7 +64,7 @@ fn make(gib: u64, dedup: DedupMode) -> Result<(Disk, u64)> {
     Ok((disk, sectors))
 }
 
-/// A content of which the flash in memory has to keep every byte.
+/// A content of which the flash in memory has to store every byte.
 fn fill(id: u64, bytes: &mut [u8; 4096]) {
     Pattern::unique(id).fill(bytes);
     bytes[100] ^= 1;
@@ -81,7 +81,7 @@ impl Xorshift {
     }
 }
 
-/// Millions of calls a second of this thread's time.
+/// Millions of calls per second of this thread's CPU time.
 fn rate(seconds: u64, mut call: impl FnMut()) -> f64 {
     let (begun, mut calls) = (cpu_seconds(), 0u64);
     while cpu_seconds() - begun < seconds as f64 {
@@ -97,7 +97,7 @@ fn median(rounds: u64, mut round: impl FnMut() -> f64) -> f64 {
     rates[rates.len() / 2]
 }
 
-/// Time this thread has computed: on an idle machine the same as passes.
+/// CPU time of this thread: on an idle machine the same as elapsed time.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

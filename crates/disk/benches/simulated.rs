@@ -1,17 +1,17 @@
-//! Simulated 4 KiB random writes at 85 % full, in steady state: how many a second on one core.
+//! Simulated 4 KiB random writes at 85 % full, in steady state: how many per second on one core.
 //!
 //! The whole stack runs: disk, timing model, virtual time. `cargo bench -p vellum-disk --bench simulated -- '16 dies'`
-//! runs only what has the argument in its name. Environment:
+//! runs only shapes with the argument in their name. Environment:
 //!
-//! * `VELLUM_BENCH`: GiB of the 16 dies, seconds a round, rounds (default `4 1 5`: the first figure within seconds;
-//!   `32 1 6` for tables that no cache holds).
+//! * `VELLUM_BENCH`: GiB of the 16 dies, seconds per round, rounds (default `4 1 5`: the first figure within seconds;
+//!   `32 1 6` for tables that exceed all caches).
 //! * `VELLUM_BENCH_JSON`: a file of rows for `RESULTS.md` (docs/json/lab.md), from the crate's directory
 //!   `../../docs/results/simulated.json`; rows of the same claim are replaced.
 //!
-//! The first shape is 16 dies of 4 KiB pages: a host's write is a program, and the few erase blocks that each die
-//! keeps open or free are little of it. There are always 1024 blocks in a die, so that write amplification does not
+//! The first shape is 16 dies of 4 KiB pages: a host's write is a program, and the few erase blocks that each die keeps
+//! open or free are a small part of it. There are always 1024 blocks per die, so that write amplification does not
 //! depend on the size. The other is a drive of 32 GiB as it is; its 64 dies of 256 blocks keep so many back that
-//! collection has less to spare than the device's size says, and has to copy more.
+//! collection has less spare space than the device's size suggests, and has to copy more.
 
 #![expect(clippy::disallowed_methods, reason = "measures the time that passes outside of the simulation")]
 
@@ -29,14 +29,14 @@ use vellum_sim::{Sim, SimEnv};
 const GIB_DEFAULT: u32 = 4;
 const FULL: f64 = 0.85;
 const QUEUE_DEPTH: u64 = 32;
-/// Blocks of a die that hold no data in steady state: open for the host and for the collector, and free.
+/// Blocks of a die that hold no data in steady state: open for the host and for collection, and free.
 const BLOCKS_KEPT_BACK: u32 = 5;
-/// What the 16 dies are to reach.
+/// Target for the 16 dies.
 const TARGET_M_PER_S: f64 = 1.0;
 const TARGET_BYTES_PER_SECTOR: f64 = 16.0;
 const TARGET_FIRST_S: f64 = 5.0;
 
-/// What is measured.
+/// What to measure.
 struct Shape {
     name: String,
     preset: Preset,
@@ -46,10 +46,10 @@ struct Shape {
     has_target: bool,
 }
 
-/// What was.
+/// The results.
 struct Measured {
     first_s: f64,
-    /// Millions of writes a second, in ascending order.
+    /// Millions of writes per second, ascending.
     rates: Vec<f64>,
     waf: f64,
     bytes_per_sector: f64,
@@ -111,7 +111,7 @@ fn run(env: &Arc<SimEnv>, shape: &Shape) -> Measured {
     let options = Options { gc: shape.gc, ..Options::default() };
     let disk = Arc::new(Disk::open(flash.clone(), env.clone(), options).expect("it opens"));
     fill(&disk, sectors);
-    // Steady state: as much again as the device holds, at random.
+    // Steady state: as many random writes as the device has sectors.
     write_for(env, &disk, sectors, sectors, u64::MAX);
     let (before, virtual_before) = (disk.ledger(), env.now());
     let mut rates = Vec::new();
@@ -165,13 +165,13 @@ impl Measured {
     }
 }
 
-/// How many processes wanted to run, in the average of the last minute.
+/// The load average of the last minute.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().filter(|load| !load.is_empty()).unwrap_or("unknown").into()
 }
 
-/// What `RESULTS.md` says of it.
+/// The rows for `RESULTS.md`.
 fn rows_of(shape: &Shape, measured: &Measured, arguments: &str) -> Vec<Value> {
     let Shape { name, preset, has_target, .. } = shape;
     let command =
@@ -216,7 +216,7 @@ fn rows_of(shape: &Shape, measured: &Measured, arguments: &str) -> Vec<Value> {
     rows
 }
 
-/// Puts the rows into the file, in the stead of those with the same claim.
+/// Puts the rows into the file, replacing those with the same claim.
 fn write_rows(path: &str, rows: Vec<Value>) {
     let old = std::fs::read_to_string(path)
         .map_or(Vec::new(), |text| serde_json::from_str::<Vec<Value>>(&text).expect("the file holds rows"));
@@ -227,9 +227,9 @@ fn write_rows(path: &str, rows: Vec<Value>) {
     std::fs::write(path, text).expect("the file can be written");
 }
 
-/// Write amplification of random writes to a device this full whose blocks are large and emptied in the order in
-/// which they were written, which for such writes is nearly the greedy order: `1 / (1 - v)` where
-/// `full = (v - 1) / ln v` (Desnoyers, "Analytic Modeling of SSD Write Performance", SYSTOR 2012).
+/// Write amplification of random writes to a device this full with large blocks that are emptied in the order in which
+/// they were written, which for such writes is nearly the greedy order: `1 / (1 - v)` where `full = (v - 1) / ln v`
+/// (Desnoyers, "Analytic Modeling of SSD Write Performance", SYSTOR 2012).
 fn waf_in_theory(full: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..50 {
@@ -239,13 +239,13 @@ fn waf_in_theory(full: f64) -> f64 {
     1.0 / (1.0 - low)
 }
 
-/// Time this thread has computed: on an idle machine the same as passes.
+/// CPU time of this thread: on an idle machine the same as elapsed time.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Millions of writes a second of core time.
+/// Millions of writes per second of core time.
 fn round(env: &Arc<SimEnv>, disk: &Arc<Disk>, sectors: u64, seconds: u64) -> f64 {
     let begun = cpu_seconds();
     let writes = write_for(env, disk, sectors, u64::MAX, seconds);
@@ -282,7 +282,7 @@ fn write_for(env: &Arc<SimEnv>, disk: &Arc<Disk>, sectors: u64, most: u64, secon
                     state ^= state << 13;
                     state ^= state >> 7;
                     state ^= state << 17;
-                    // A content of its own, for the price of a line: making contents is not what is measured.
+                    // A distinct content for the cost of one line: generating contents is not to be measured.
                     Pattern::new(common.full, state, u64::MAX).refill_head(&mut data);
                     disk.write(Lba(state % sectors), &data, false).expect("write");
                     count += 1;

@@ -1,4 +1,4 @@
-//! Erase blocks: which are free, open, full, dead or bad, and which full one to empty next.
+//! Erase blocks: their states (free, open, full, dead or bad), and the choice of the next full one to collect.
 //!
 //! ```text
 //!            open()              close()          last slot invalidated        mark_erased()
@@ -12,31 +12,31 @@
 //! Invariants (checked by [`Blocks::self_check`]):
 //! 1. `valid` of a block is the number of its slots with an owner.
 //! 2. Free and Dead blocks, and no others, are in the lists of their die.
-//! 3. A Dead block is erased only when every event up to its `emptied_seq` is durable.
+//! 3. A Dead block is erased only when all events up to its `touched_seq` are durable.
 
 use std::collections::{BTreeSet, VecDeque};
 use vellum_base::{BlockAddr, Geometry};
 use vellum_codes::prefetch;
 
-/// Life of a block; see the module.
+/// States of a block; see the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Free,
     Open,
     Full,
-    /// Collected, but for nodes that the next checkpoint will let go.
+    /// Collected, except for nodes that the next checkpoint will release.
     Aside,
     Retiring,
     Dead,
     Bad,
-    /// Holds roots; never allocated, never collected.
+    /// Holds roots; never allocated or collected.
     Root,
 }
 
-/// Which way to pick a victim. See [`crate::GcPolicy`].
+/// How to choose a victim. See [`crate::GcPolicy`].
 pub(crate) use crate::options::GcPolicy;
 
-/// Memory for each erase block.
+/// Bytes of memory per erase block.
 pub(crate) const BLOCK_MEMORY_BYTES: u64 = size_of::<Block>() as u64 + 4;
 
 const NO_VICTIM: u32 = u32::MAX;
@@ -44,7 +44,7 @@ const NO_VICTIM: u32 = u32::MAX;
 struct Block {
     valid: u32,
     erase_count: u32,
-    /// Seq when a slot of the block last changed: its age for cost-benefit, and when it was emptied.
+    /// Seq of the last change of a slot of the block: its age for cost-benefit, and when it was emptied.
     touched_seq: u64,
     state: State,
 }
@@ -52,20 +52,20 @@ struct Block {
 struct Die {
     /// By index within the die.
     blocks: Vec<Block>,
-    /// `valid` of the Full blocks, [`NO_VICTIM`] for others: what choosing a victim runs through.
+    /// `valid` of the Full blocks, [`NO_VICTIM`] for others: the array scanned to choose a victim.
     collectable: Vec<u32>,
     free: BTreeSet<(u32, BlockAddr)>,
     dead: VecDeque<BlockAddr>,
 }
 
-/// See the module.
+/// The state of all blocks; see the module.
 pub(crate) struct Blocks {
     geometry: Geometry,
     dies: Vec<Die>,
 }
 
 impl Blocks {
-    /// All blocks free and never erased.
+    /// All blocks are free and never erased.
     pub(crate) fn new(geometry: Geometry) -> Blocks {
         let block = |_| Block { valid: 0, erase_count: 0, touched_seq: 0, state: State::Free };
         let die = |die: u32| Die {
@@ -87,7 +87,7 @@ impl Blocks {
         &mut self.dies[(block.0 % dies) as usize].blocks[(block.0 / dies) as usize]
     }
 
-    /// Gives the block a state.
+    /// Sets the state of a block.
     fn set(&mut self, block: BlockAddr, state: State) {
         let dies = self.dies.len() as u32;
         let (die, index) = (&mut self.dies[(block.0 % dies) as usize], (block.0 / dies) as usize);
@@ -107,11 +107,11 @@ impl Blocks {
     pub(crate) fn free_count(&self, die: u32) -> usize {
         self.dies[die as usize].free.len()
     }
-    /// Free blocks of all dies.
+    /// Number of free blocks on all dies.
     pub(crate) fn free_total(&self) -> usize {
         self.dies.iter().map(|die| die.free.len()).sum()
     }
-    /// Dead blocks of all dies.
+    /// Number of dead blocks on all dies.
     pub(crate) fn dead_total(&self) -> usize {
         self.dies.iter().map(|die| die.dead.len()).sum()
     }
@@ -119,7 +119,7 @@ impl Blocks {
         self.dies[die as usize].dead.len()
     }
 
-    /// Sets what the device reported, before anything is allocated.
+    /// Sets a block's state as reported by the device, before anything is allocated.
     pub(crate) fn load(&mut self, block: BlockAddr, state: State, erase_count: u32) {
         let b = self.block_mut(block);
         debug_assert_eq!(b.state, State::Free);
@@ -132,33 +132,33 @@ impl Blocks {
         }
     }
 
-    /// After loading: a block that was written and is now closed, with its valid count.
+    /// After loading: closes a written block whose valid slots have been counted.
     pub(crate) fn load_closed(&mut self, block: BlockAddr, seq: u64) {
         self.set(block, State::Open);
         self.close(block, seq);
     }
 
-    /// After loading: a closed block has pages left, and is gone on with.
+    /// After loading: reopens a closed block that has pages left.
     pub(crate) fn reopen(&mut self, block: BlockAddr) {
         debug_assert_eq!(self.state(block), State::Full);
         self.set(block, State::Open);
     }
 
-    /// Takes the least worn free block of a die.
+    /// Opens the least worn free block of a die.
     pub(crate) fn open(&mut self, die: u32) -> Option<BlockAddr> {
         let (_, block) = self.dies[die as usize].free.pop_first()?;
         self.set(block, State::Open);
         Some(block)
     }
 
-    /// Takes the most worn free block of a die, for data that hardly changes.
+    /// Opens the most worn free block of a die, for cold data.
     pub(crate) fn open_worn(&mut self, die: u32) -> Option<BlockAddr> {
         let (_, block) = self.dies[die as usize].free.pop_last()?;
         self.set(block, State::Open);
         Some(block)
     }
 
-    /// An open block takes no more pages.
+    /// Closes an open block to further pages.
     pub(crate) fn close(&mut self, block: BlockAddr, seq: u64) {
         debug_assert_eq!(self.state(block), State::Open);
         self.set(block, State::Full);
@@ -169,14 +169,14 @@ impl Blocks {
         }
     }
 
-    /// A slot of the block is about to lose or to get an owner.
+    /// Prefetches the block's entry: one of its slots is about to lose or to get an owner.
     #[inline]
     pub(crate) fn prefetch(&self, block: BlockAddr) {
         let dies = self.dies.len() as u32;
         prefetch(&self.dies[(block.0 % dies) as usize].blocks, (block.0 / dies) as usize);
     }
 
-    /// A slot of the block got an owner.
+    /// Counts a slot of the block that got an owner.
     #[inline]
     pub(crate) fn validate(&mut self, block: BlockAddr) {
         let slots = self.geometry.slots_per_block();
@@ -186,7 +186,7 @@ impl Blocks {
         b.valid += 1;
     }
 
-    /// A slot of the block lost its last owner at `seq`.
+    /// Counts a slot of the block that lost its last owner at `seq`.
     #[inline]
     pub(crate) fn invalidate(&mut self, block: BlockAddr, seq: u64) {
         let dies = self.dies.len() as u32;
@@ -211,18 +211,18 @@ impl Blocks {
         }
     }
 
-    /// Takes a full block out of the running: only nodes are left in it.
+    /// Excludes a full block from collection: only nodes are left in it.
     pub(crate) fn set_aside(&mut self, block: BlockAddr) {
         debug_assert_eq!(self.state(block), State::Full);
         self.set(block, State::Aside);
     }
 
-    /// A root block is used up, or a new one begins.
+    /// Marks a block as a root block, whether used up or new.
     pub(crate) fn set_root(&mut self, block: BlockAddr) {
         self.set(block, State::Root);
     }
 
-    /// A program or erase of the block failed: it is emptied, and never used again.
+    /// Retires a block after a failed program or erase: it is emptied, and never used again.
     pub(crate) fn retire(&mut self, block: BlockAddr) {
         if self.state(block) == State::Dead {
             self.dies[self.geometry.die_of(block) as usize].dead.retain(|b| *b != block);
@@ -230,14 +230,15 @@ impl Blocks {
         self.set(block, if self.valid(block) == 0 { State::Bad } else { State::Retiring });
     }
 
-    /// The next dead block of a die that may be erased when everything up to `durable_seq` is durable.
+    /// Removes and returns the next dead block of a die that may be erased, given that everything up to `durable_seq`
+    /// is durable.
     pub(crate) fn erasable(&mut self, die: u32, durable_seq: u64) -> Option<BlockAddr> {
         let dead = &self.dies[die as usize].dead;
         let at = dead.iter().position(|b| self.block(*b).touched_seq <= durable_seq)?;
         self.dies[die as usize].dead.remove(at)
     }
 
-    /// The block was erased.
+    /// Records that the block was erased.
     pub(crate) fn mark_erased(&mut self, block: BlockAddr) {
         let b = self.block_mut(block);
         b.erase_count = b.erase_count.saturating_add(1);
@@ -246,10 +247,10 @@ impl Blocks {
         self.dies[self.geometry.die_of(block) as usize].free.insert(key);
     }
 
-    /// The full block of `die` that is best emptied next; none if no full block has an invalid slot.
+    /// The full block of `die` that is best collected next; none if no full block has an invalid slot.
     ///
-    /// Looks at every block of the die: little work, and once for as many writes as a victim wins slots. Lists that
-    /// knew the answer would have to be mended at every write.
+    /// Scans all blocks of the die. This is little work, done once per as many writes as the victim has invalid slots.
+    /// Sorted lists would have to be updated on every write.
     pub(crate) fn victim(&self, die: u32, policy: GcPolicy, now_seq: u64) -> Option<BlockAddr> {
         let slots = self.geometry.slots_per_block();
         let d = &self.dies[die as usize];
@@ -269,7 +270,8 @@ impl Blocks {
         best.map(|(index, ..)| self.geometry.block_on(die, index))
     }
 
-    /// Up to `count` full blocks of all dies with the fewest valid slots, emptiest first; none that is all valid.
+    /// Up to `count` full blocks of all dies with the fewest valid slots, emptiest first; fully valid blocks are left
+    /// out.
     pub(crate) fn emptiest(&self, count: usize) -> Vec<BlockAddr> {
         let slots = self.geometry.slots_per_block();
         let of_die = |(die, d): (u32, &Die)| {
@@ -285,7 +287,7 @@ impl Blocks {
         all.into_iter().map(|(_, block)| block).collect()
     }
 
-    /// The full block of a die with the fewest erases, and the spread to the most worn free one.
+    /// The full block of a die with the fewest erases, and the difference to the most worn free one.
     pub(crate) fn coldest(&self, die: u32) -> Option<(BlockAddr, u32)> {
         let worn = self.dies[die as usize].free.last()?.0;
         let (coldest, b) = self.full(die).min_by_key(|(_, b)| b.erase_count)?;
@@ -309,7 +311,7 @@ impl Blocks {
         self.dies.iter().map(|d| d.blocks.capacity() * BLOCK_MEMORY_BYTES as usize).sum()
     }
 
-    /// Compares the valid counts with what `valid_of` counts slowly, and the lists with the states.
+    /// Compares the valid counts with those that `valid_of` counts afresh, and the lists with the states.
     pub(crate) fn self_check(&self, valid_of: impl Fn(BlockAddr) -> u32) -> Result<(), String> {
         for block in (0..self.geometry.blocks()).map(BlockAddr) {
             let b = self.block(block);

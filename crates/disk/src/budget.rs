@@ -1,20 +1,20 @@
-//! What in-line deduplication may take: a share of a core, and a time that a write may be held up.
+//! Limits of in-line deduplication: a share of a core, and the maximum delay of a write.
 //!
-//! Work is counted as if it were done at that share, one piece after the other. While it lies further behind than
-//! [`BURST`], writes are programmed without a look, and marked. A core here is the modelled controller's, or in
-//! production the time that fingerprinting and comparing really take.
+//! Work is accounted as if it were done sequentially at that share. While it is more than [`BURST`] behind, writes are
+//! programmed without looking for copies, and marked. The core is the modelled controller's, or in production the time
+//! that fingerprinting and comparing really take.
 
 use crate::options::{DedupMode, DedupWhen, Options};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::Nanos;
 
-/// Work that may be behind before writes go by without a look: what a burst of writes is allowed.
+/// How far work may be behind before writes skip the lookup: the allowance for a burst of writes.
 const BURST: Nanos = Nanos::from_ms(10);
-/// A look takes no longer than this by the clock: what took longer was suspended, or waited for a disk below, and a
-/// core had no part in it. (Else a machine that slept for an hour would not look in-line for the next two.)
+/// Maximum time accounted for a lookup: a longer one was suspended, or waited for a disk below, which took no time of a
+/// core. (Otherwise a machine suspended for an hour would skip in-line lookups for the next two.)
 const LOOK_MAX: Nanos = Nanos::from_ms(1);
 
-/// See the module.
+/// The budget; see the module.
 pub(crate) struct Budget {
     when: DedupWhen,
     core_share: f64,
@@ -24,7 +24,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The budget that was asked for, where parity is the fingerprint. Other modes do everything in-line.
+    /// The configured budget, if parity is the fingerprint. Other modes do everything in-line.
     pub(crate) fn new(mode: DedupMode, options: &Options) -> Budget {
         let when = if mode.uses_parity() { options.dedup_when } else { DedupWhen::Inline };
         Budget {
@@ -35,18 +35,18 @@ impl Budget {
         }
     }
 
-    /// True if there is anything to decide: then the time has to be known.
+    /// True if there are limits: then callers have to take the time.
     #[inline]
     pub(crate) fn limits(&self) -> bool {
         self.when != DedupWhen::Inline
     }
 
-    /// True if what is left is found later.
+    /// True if skipped writes are marked, to be deduplicated later.
     pub(crate) fn marks(&self) -> bool {
         self.limits()
     }
 
-    /// True if a write that comes now may be looked for in-line.
+    /// True if a write that arrives now may be looked up in-line.
     pub(crate) fn allows(&self, now: Nanos) -> bool {
         match self.when {
             DedupWhen::Inline => true,
@@ -55,7 +55,7 @@ impl Budget {
         }
     }
 
-    /// A look was taken since `begun`, and the modelled core charged for it.
+    /// Accounts for a lookup since `begun`, and for the time charged to the modelled core.
     pub(crate) fn spend(&self, begun: Nanos, now: Nanos, charged: Nanos) {
         let work = now.saturating_sub(begun).min(LOOK_MAX) + charged;
         let takes = (work.0 as f64 / self.core_share) as u64;
@@ -65,7 +65,7 @@ impl Budget {
         }
     }
 
-    /// True if what a comparison needs, wanted since `begun`, is there only at `done`: too late to wait for.
+    /// True if data for a comparison, requested at `begun`, arrives only at `done`: too late to wait for.
     pub(crate) fn is_late(&self, begun: Nanos, done: Nanos) -> bool {
         self.when == DedupWhen::Both && done > begun + self.wait_max
     }

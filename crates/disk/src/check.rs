@@ -1,4 +1,4 @@
-//! `check`: does everything agree? And `scrub`: can everything still be read?
+//! `check` verifies the consistency of a disk; `scrub` verifies that everything can be read.
 
 use crate::disk::{Disk, refuse_poisoned};
 use crate::ftl::Ftl;
@@ -10,36 +10,36 @@ use std::ops::Range;
 use vellum_base::hash::FixedSet;
 use vellum_base::{IoClass, Result, SECTOR_BYTES, SlotAddr};
 
-/// Problems and damaged sectors listed before the rest are only counted.
+/// Maximum number of problems and damaged sectors listed; further ones are only counted.
 const LISTED_MAX: usize = 100;
-/// Ranges of damaged sectors listed.
+/// Maximum number of ranges of damaged sectors listed.
 const RANGES_MAX: usize = 1000;
-/// Slots looked at under one taking of the lock.
+/// Slots processed per acquisition of the lock.
 const SCRUB_SLOTS: u32 = 256;
-/// What `check` found.
+/// Results of `check`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CheckReport {
     /// Slots read and compared with their checksums.
     pub slots_read: u64,
-    /// Sectors whose bytes cannot be read, in order; the first 100.
+    /// Sectors whose bytes cannot be read, ascending; the first 100.
     pub damaged_sectors: Vec<u64>,
-    /// The same as first sector and number of sectors; the first 1000.
+    /// The same as (first sector, number of sectors); the first 1000.
     pub damaged_ranges: Vec<(u64, u64)>,
-    /// How many those are, also beyond the lists.
+    /// Their total number, including those not listed.
     pub damaged_count: u64,
-    /// Disagreements between the map and what it is computed from, and of the ledger with the device.
+    /// Inconsistencies of the map with what it is computed from, and of the ledger with the device.
     pub problems: Vec<String>,
-    /// Slots moved because so many bits had to be corrected that they begin to fail
+    /// Slots moved because they needed so many bits corrected that they are about to fail
     /// ([`Flash::failing_bits`](vellum_base::Flash::failing_bits)).
     pub refreshed: u64,
-    /// Wrong bits that the flash put right meanwhile.
+    /// Bits that the flash corrected during the check.
     pub bits_corrected: u64,
-    /// Reads meanwhile that it could not put right.
+    /// Reads during the check that it could not correct.
     pub reads_uncorrectable: u64,
 }
 
 impl CheckReport {
-    /// True if nothing is wrong.
+    /// True if no problems were found.
     pub fn is_clean(&self) -> bool {
         self.damaged_count == 0 && self.problems.is_empty()
     }
@@ -50,7 +50,7 @@ impl CheckReport {
         }
     }
 
-    /// Sectors come in the order of their places, which is none.
+    /// Adds a damaged sector. Sectors are visited in the order of their places, so they arrive unsorted.
     fn damaged(&mut self, sector: u32) {
         let sector = u64::from(sector);
         self.damaged_count += 1;
@@ -79,8 +79,8 @@ fn insert(ranges: &mut Vec<(u64, u64)>, sector: u64) {
 }
 
 impl Disk {
-    /// Compares the map with its definition and the ledger with the device, and, with `read`, reads every slot.
-    /// Writes nothing. `progress` is told slots done and slots in all.
+    /// Compares the map with its definition and the ledger with the device, and, with `read`, reads every slot. Writes
+    /// nothing. `progress` gets the number of slots done, and of all slots.
     pub fn check(&self, read: bool, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         self.ftl.lock().check_structures(&mut report);
@@ -90,15 +90,15 @@ impl Disk {
         Ok(report)
     }
 
-    /// Reads every valid slot; moves those of which nearly as many bits had to be corrected as can be.
+    /// Reads every valid slot; moves those that needed nearly as many bits corrected as is possible.
     pub fn scrub(&self, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         self.read_all(&mut report, true, &mut progress)?;
         Ok(report)
     }
 
-    /// A step of a scrub, for whoever does it bit by bit: up to `slots` slots from `first` are read as [`Disk::scrub`]
-    /// reads them, and what was found is added to `report`. Returns where the next step begins: slot 0 after the last.
+    /// A step of an incremental scrub: reads up to `slots` slots from `first` as [`Disk::scrub`] does, and adds the
+    /// results to `report`. Returns where the next step begins: slot 0 after the last.
     pub fn scrub_some(&self, first: SlotAddr, slots: u32, report: &mut CheckReport) -> Result<SlotAddr> {
         let all = self.ftl.lock().geometry.slots() as u32;
         let end = first.0.saturating_add(slots.max(1)).min(all);
@@ -161,7 +161,7 @@ impl Ftl {
         }
     }
 
-    /// Every sector is in exactly the ring of its place.
+    /// Checks that every sector is in exactly the ring of its place.
     fn check_rings(&self, report: &mut CheckReport) {
         let mut places = FixedSet::default();
         let mut in_rings = 0u64;
@@ -214,7 +214,7 @@ impl Ftl {
             Owner::Sector(first) => self.map.ring(first).for_each(|s| report.damaged(s)),
             Owner::Log(log) => self.damaged_in_log(log, report),
             Owner::Node(_) | Owner::Directory(_) => {
-                // The map is in memory: written anew, the damage is gone.
+                // The map is in memory: rewriting it repairs the damage.
                 if let Owner::Node(node) = owner {
                     self.nodes.mark(node);
                 }
@@ -227,8 +227,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Has what a slot holds programmed anew. True if it was moved now; what only a checkpoint writes, the next one
-    /// does.
+    /// Has the contents of a slot reprogrammed. True if it was moved now; nodes and directories are rewritten by the
+    /// next checkpoint.
     fn renew(&mut self, slot: SlotAddr, owner: Owner) -> Result<bool> {
         match owner {
             Owner::Node(node) => self.nodes.mark(node),

@@ -1,15 +1,15 @@
-//! Checksums of slots that were read lately: who shares one of them need not read it for its checksum.
+//! Checksums of recently read slots, so that sharing such a slot does not require reading it for its checksum.
 //!
-//! 1. A slot holds the same bytes until its block is erased, so a checksum counts as long as the block has been erased
-//!    as often as when the slot was read.
-//! 2. Nothing depends on it: what is not known here is read.
+//! 1. A slot holds the same bytes until its block is erased, so a checksum is valid while the block's erase count is
+//!    the same as when the slot was read.
+//! 2. This is only a cache: slots that are not in it are read.
 
 use vellum_base::SlotAddr;
 
-/// Slots that are remembered: 64 MiB of data.
+/// Number of slots remembered: 64 MiB of data.
 const SLOTS: usize = 16 << 10;
 
-/// See the module. Each slot has one place, where it takes that of another.
+/// The cache; see the module. It is direct-mapped.
 pub(crate) struct Checked {
     slots: Vec<Option<Known>>,
 }
@@ -28,13 +28,13 @@ impl Default for Checked {
 }
 
 impl Checked {
-    /// The slot, in a block that has been erased so often, was read and has this checksum.
+    /// Remembers the checksum of a slot that was read, and the erase count of its block.
     #[inline]
     pub fn note(&mut self, slot: SlotAddr, erase_count: u32, crc: u32) {
         self.slots[slot.0 as usize % SLOTS] = Some(Known { slot, erase_count, crc });
     }
 
-    /// Its checksum, if it is known.
+    /// The slot's checksum, if it is known.
     #[inline]
     pub fn crc(&self, slot: SlotAddr, erase_count: u32) -> Option<u32> {
         let known = self.slots[slot.0 as usize % SLOTS]?;

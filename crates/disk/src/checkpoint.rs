@@ -1,13 +1,13 @@
-//! Checkpoints: changed nodes are written a few at a time between requests, then a root makes them count.
+//! Checkpoints: changed nodes are written a few at a time between requests, then a root makes them valid.
 //!
 //! ```text
 //!   idle ──interval reached, or hurry()──▶ writing nodes ──all written──▶ directories, persist, root ──▶ idle
 //! ```
 //!
-//! Nodes are written as they are at that moment, so they may hold events later than the checkpoint's seq.
-//! That is harmless: replay is absolute and in order (docs/formats/disk.md, Recovery). The root is programmed only
-//! when all it lists is finished on the silicon, so a root that can be read can be trusted. Old nodes and the log
-//! slots that the root makes unneeded are let go after it is programmed, and erased only after it is finished.
+//! Nodes are written with their current contents, so they may reflect events later than the checkpoint's seq. That is
+//! harmless: replay is absolute and in order (docs/formats/disk.md, Recovery). The root is programmed only when
+//! everything it lists has completed on the flash, so a root that can be read can be trusted. Old nodes and log slots
+//! that the root makes unneeded are released after it is programmed, and erased only after it has completed.
 
 use crate::blocks::State;
 use crate::format::oob::{OOB_ENTRY_BYTES, Oob, SlotKind};
@@ -21,34 +21,34 @@ use vellum_base::{
     SlotAddr, Source,
 };
 
-/// The log may take one spare slot in so many before it is checkpointed.
+/// The log may take one in this many spare slots before a checkpoint is due.
 const SPARE_PER_LOG_SLOT: u64 = 16;
-/// Checkpoints tried at a close, if collection goes on changing nodes.
+/// Number of checkpoints tried at a close, if collection keeps changing nodes.
 const CLOSING_ATTEMPTS: u32 = 3;
 /// Nodes written after each request while a checkpoint runs.
 const NODES_PER_STEP: usize = 4;
 
-/// See the module.
+/// State of checkpointing; see the module.
 pub(crate) struct Checkpoint {
     interval: u64,
-    /// Log slots that only a checkpoint lets go of, and that make one due.
+    /// Maximum number of log slots that wait for a checkpoint to be released; more make one due.
     log_slots_max: usize,
     running: Option<Running>,
     last_seq: u64,
     hurried: bool,
     /// Nodes that the next root makes unneeded.
     obsolete: Vec<SlotAddr>,
-    /// Root block and its next page.
+    /// The root block and its next page.
     pub root_at: Option<PageAddr>,
-    /// Seq of the newest root, 0 for none.
+    /// Seq of the newest root; 0 for none.
     pub root_seq: u64,
-    /// What it says was counted by then.
+    /// The ledger in the newest root.
     pub root_ledger: LedgerSnapshot,
-    /// Openings that it says were counted by then.
+    /// The number of openings in the newest root.
     pub root_opened: u64,
-    /// Pages that failed to program; what was in them has moved.
+    /// Number of pages that failed to program; their contents have moved.
     failed_pages: u64,
-    /// How many of them the newest root's nodes and directories know of. Others written by now may list the old places.
+    /// How many of them the newest root's nodes and directories reflect. Nodes written since may list the old places.
     failed_pages_settled: u64,
 }
 
@@ -79,29 +79,29 @@ impl Checkpoint {
         }
     }
 
-    /// A checkpoint is to run soon: erase blocks wait for it.
+    /// Requests a checkpoint soon: erase blocks wait for it.
     pub(crate) fn hurry(&mut self) {
         self.hurried = true;
     }
 
-    /// A page failed to program, and what was in it moves.
+    /// Records that a page failed to program; its contents are about to move.
     pub(crate) fn page_failed(&mut self) {
         self.failed_pages += 1;
     }
 
-    /// True if nodes or directories may list places in failed pages: no root may count on them.
+    /// True if nodes or directories may list places in failed pages: no root may refer to them.
     fn is_disturbed(&self) -> bool {
         self.failed_pages != self.failed_pages_settled
     }
 
-    /// The last checkpoint covers everything up to `seq`.
+    /// Resumes with a last checkpoint that covers everything up to `seq`.
     pub(crate) fn resume(&mut self, seq: u64) {
         self.last_seq = seq;
     }
 }
 
 impl Ftl {
-    /// Begins a checkpoint if one is due, and carries a running one on by a step.
+    /// Begins a checkpoint if one is due, and advances a running one by a step.
     pub(crate) fn advance_checkpoint(&mut self) -> Result<()> {
         let due = self.seq - self.checkpoint.last_seq >= self.checkpoint.interval
             || self.log.uncovered() >= self.checkpoint.log_slots_max
@@ -115,7 +115,7 @@ impl Ftl {
         }
     }
 
-    /// Runs a whole checkpoint now. `clean`: it is the last thing written before the disk is closed.
+    /// Runs a whole checkpoint now. `clean`: it is the last write before the disk is closed.
     pub(crate) fn complete_checkpoint(&mut self, clean: bool) -> Result<()> {
         self.store_sealed()?;
         self.begin_checkpoint();
@@ -123,8 +123,8 @@ impl Ftl {
         self.finish_checkpoint(clean)
     }
 
-    /// Runs checkpoints until one holds everything, so that the next opening depends on nothing else. On a disk
-    /// so full that this ends nowhere, or that has no room for it, a root alone says that the close was clean.
+    /// Runs checkpoints until one covers everything, so that the next opening depends on nothing else. If the disk is
+    /// too full for that to end, or has no room for it, only a root records that the close was clean.
     pub(crate) fn closing_checkpoint(&mut self) -> Result<()> {
         for _ in 0..CLOSING_ATTEMPTS {
             match self.complete_checkpoint(true) {
@@ -139,8 +139,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// The nodes and directories that were written are listed by the root already, and may be in the open page.
-    /// Without a root the next opening finds all the same, and counts an unsafe shutdown.
+    /// Writes only a root. The nodes and directories written so far are listed by the previous root, and may be in the
+    /// open page. Without a new root the next opening finds everything, but counts an unsafe shutdown.
     fn close_without_checkpoint(&mut self) -> Result<()> {
         match self.program_open_page() {
             Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => return Ok(()),
@@ -153,7 +153,7 @@ impl Ftl {
         }
     }
 
-    /// What a root lists is durable before the root may be.
+    /// Makes everything that a root lists durable before the root is written.
     fn finish_programs(&mut self) -> Result<()> {
         self.env.sleep_until(self.last_done);
         self.flash.sync().map_err(|e| self.poison(e.into()))
@@ -165,13 +165,13 @@ impl Ftl {
         self.checkpoint.running = Some(Running { seq: self.seq, nodes: self.nodes.changed() });
     }
 
-    /// Writes up to `count` nodes of the running checkpoint; returns how many are left.
+    /// Writes up to `count` nodes of the running checkpoint; returns how many remain.
     fn write_nodes(&mut self, count: usize) -> Result<Option<usize>> {
         for _ in 0..count {
             let next = |running: &Option<Running>| running.as_ref().and_then(|r| r.nodes.last().copied());
             let Some(node) = next(&self.checkpoint.running) else { break };
             self.write_node(node)?;
-            // Making room on the way may have completed this checkpoint.
+            // Making room may have completed this checkpoint.
             if next(&self.checkpoint.running) == Some(node) {
                 self.checkpoint.running.as_mut().and_then(|r| r.nodes.pop());
             }
@@ -180,8 +180,8 @@ impl Ftl {
     }
 
     fn write_node(&mut self, node: u32) -> Result<()> {
-        // Collection that opens the page comes first: a node holds every event below its own number (repair
-        // relies on it).
+        // Collection that opens the page comes first: a node reflects every event with a lower number than its own
+        // (repair relies on it).
         self.prepare_page()?;
         self.nodes.begin_writing(node);
         let mut bytes = [0; SECTOR_BYTES];
@@ -243,7 +243,7 @@ impl Ftl {
         self.finish_programs()?;
         let seq = match self.nodes.changed().is_empty() {
             true => self.seq,
-            // Making room on the way may have completed a later checkpoint.
+            // Making room may have completed a later checkpoint.
             false => running.seq.max(self.log.checkpoint_seq),
         };
         self.write_root(seq, clean)?;
@@ -257,7 +257,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Once an opening, where no NVRAM keeps the counters over a crash: a root that tells of it. Called after a flush.
+    /// Writes a root that records this opening, once, if no NVRAM preserves the counters over a crash. Called after a
+    /// flush.
     pub(crate) fn record_opening(&mut self) -> Result<()> {
         let is_known =
             self.checkpoint.root_opened == self.life.opened || self.seq == self.checkpoint.root_seq;
@@ -270,13 +271,13 @@ impl Ftl {
             return Ok(());
         }
         match self.write_root(self.log.checkpoint_seq, false) {
-            // A disk without room goes on as it is.
+            // A disk without room continues without it.
             Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => Ok(()),
             written => written,
         }
     }
 
-    /// Writes a root for the checkpoint up to `checkpoint_seq`, which is on flash already, with today's counters.
+    /// Writes a root for the checkpoint up to `checkpoint_seq`, which is on flash already, with the current counters.
     pub(crate) fn write_root(&mut self, checkpoint_seq: u64, clean: bool) -> Result<()> {
         if self.nodes.directories().len() > DIRECTORIES_MAX {
             return Err(Error::new(Kind::Unsupported, "the disk has more sectors than a root can list"));
@@ -308,7 +309,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Programs a root; returns the root block that it replaces, if that is full.
+    /// Programs a root; returns the root block that it replaces if that is full.
     fn program_root(&mut self, bytes: &[u8]) -> Result<Option<BlockAddr>> {
         let data_crc = vellum_codes::crc32c(bytes);
         let entry = Oob { seq: self.seq, id: 0, data_crc, kind: SlotKind::Root, cause: Cause::Checkpoint };
@@ -344,7 +345,7 @@ impl Ftl {
         self.checkpoint.root_at.is_none_or(|at| at.page >= self.geometry.pages_per_block)
     }
 
-    /// Where the next root goes, and the root block that it replaces.
+    /// The page of the next root, and the root block that it replaces.
     fn root_page(&mut self) -> Result<(PageAddr, Option<BlockAddr>)> {
         match self.checkpoint.root_at {
             Some(at) if at.page < self.geometry.pages_per_block => Ok((at, None)),

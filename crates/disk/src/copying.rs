@@ -1,8 +1,8 @@
-//! Copies of valid slots to other pages of their die, by copy-back, as many at a time as the device takes in a batch.
+//! Copies of valid slots to other pages of their die by copy-back, as many at a time as fit in a batch.
 //!
-//! 1. The contents' checksums go along, so damage stays visible; a slot that cannot be read moves as [`LOST`], and
-//!    reads of its sectors go on failing.
-//! 2. An owner follows only when the copy is programmed.
+//! 1. The checksums of the contents are copied too, so damage stays detectable. An unreadable slot moves as [`LOST`],
+//!    and reads of its sectors keep failing.
+//! 2. Owners are moved only once the copy is programmed.
 
 use crate::SLOTS_PER_PAGE_MAX;
 use crate::format::oob::{OOB_ENTRY_BYTES, Oob, SlotKind};
@@ -14,24 +14,24 @@ use vellum_base::{
     Cause, Done, FlashError, FlashOp, IoClass, PageAddr, Result, SECTOR_BYTES, SlotAddr, Source,
 };
 
-/// Slots copied in one batch: at least a page of them.
+/// Maximum number of slots copied in one batch: at least a page of them.
 const BATCH_SLOTS: usize = SLOTS_PER_PAGE_MAX;
 
-/// Stands for a checksum that cannot match: it is not that of the zeros stored in a lost slot's stead.
+/// Stands for a checksum that cannot match: it is not that of the zeros stored for a lost slot.
 const LOST: u32 = 0xDEAD_0BAD;
 
-/// Memory that one batch after the other uses.
+/// Buffers reused by successive batches.
 #[derive(Default)]
 pub(crate) struct CopyBuffers {
-    /// New out-of-band entries, one a slot.
+    /// New out-of-band entries, one per slot.
     entries: Vec<Oob>,
-    /// Out-of-band bytes of the pages copied from.
+    /// Out-of-band bytes of the source pages.
     oob: Vec<u8>,
 }
 
 impl Ftl {
-    /// Copies `slots` to `first` and the pages after it, as far as a batch and the block go, and lets their owners
-    /// follow. Returns how many were copied: fewer, too, if the block goes bad.
+    /// Copies `slots` to `first` and the pages after it, as far as they fit in a batch and the block, and moves their
+    /// owners. Returns how many were copied; also fewer if the block goes bad.
     pub(crate) fn copy_slots(&mut self, first: PageAddr, slots: &[SlotAddr], cause: Cause) -> Result<usize> {
         let per_page = self.geometry.slots_per_page() as usize;
         let room = (self.geometry.pages_per_block - first.page) as usize * per_page;
@@ -68,7 +68,7 @@ impl Ftl {
         Ok(copied)
     }
 
-    /// Fills `buffers.entries` with what the copies of `slots` will have out of band.
+    /// Fills `buffers.entries` with the out-of-band entries of the copies of `slots`.
     fn renew_entries(&mut self, buffers: &mut CopyBuffers, slots: &[SlotAddr], cause: Cause) -> Result<()> {
         let starts = self.read_old_entries(&mut buffers.oob, slots)?;
         buffers.entries.clear();
@@ -86,8 +86,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Reads the out-of-band bytes of the pages that `slots` lie in, each page once; zeros if that fails. Returns
-    /// where in `oob` the entry of each slot is.
+    /// Reads the out-of-band bytes of the pages of `slots`, each page once; zeros if that fails. Returns the offset in
+    /// `oob` of each slot's entry.
     fn read_old_entries(&mut self, oob: &mut Vec<u8>, slots: &[SlotAddr]) -> Result<[usize; BATCH_SLOTS]> {
         let oob_bytes = self.geometry.oob_bytes as usize;
         oob.resize(BATCH_SLOTS * oob_bytes, 0);
@@ -112,7 +112,7 @@ impl Ftl {
         Ok(starts)
     }
 
-    /// Carries out reads of out-of-band bytes; those that cannot be read become zeros.
+    /// Runs reads of out-of-band bytes; the bytes of unreadable ones are set to zero.
     fn read_each(&mut self, mut ops: &mut [FlashOp<'_>]) -> Result<()> {
         while let Err(BatchError { index, error, .. }) = self.flash.submit(IoClass::Background, ops) {
             let FlashError::Uncorrectable(_) = error else { return Err(self.poison(error.into())) };
@@ -124,7 +124,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Programs copies of `slots` from page `first` on. Returns how many were: fewer if the block goes bad.
+    /// Programs copies of `slots` from page `first` on. Returns how many: fewer if the block goes bad.
     fn program_copies(
         &mut self,
         first: PageAddr,
@@ -159,7 +159,7 @@ impl Ftl {
         Ok(copied)
     }
 
-    /// Has the device copy `slots` to page `first` and those after it; the last one may be filled up with padding.
+    /// Submits copies of `slots` to page `first` and those after it; the last page may be padded.
     fn submit_copies(
         &self,
         first: PageAddr,
@@ -194,7 +194,7 @@ impl Ftl {
         self.flash.submit(IoClass::Background, &mut ops[..pages])
     }
 
-    /// Copies to `pages` pages from `first` on, with `slots` slots, were programmed.
+    /// Accounts for copies programmed to `pages` pages from `first` on, with `slots` slots.
     fn book_copies(&mut self, first: PageAddr, pages: u32, slots: u32, cause: Cause) {
         let die = self.geometry.die_of(first.block) as usize;
         self.collectors[die].frontier.advance(pages);
@@ -205,7 +205,7 @@ impl Ftl {
         }
     }
 
-    /// The block copied to has gone bad. It is retired when the owners of what was copied have followed.
+    /// Abandons a destination block that has gone bad. It is retired once the owners of what was copied have moved.
     fn leave_bad_copy(&mut self, page: PageAddr) {
         self.ledger.programmed(Cause::Failed, self.geometry.page_bytes.into());
         let die = self.geometry.die_of(page.block) as usize;

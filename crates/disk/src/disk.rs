@@ -1,7 +1,7 @@
 //! `Disk`: the translation layer behind one lock, as a block device.
 //!
-//! Under the lock state changes and operations are submitted; hardly anything sleeps there (see ftl.rs). Fingerprints
-//! are computed before it is taken, flash is read and times are waited for after it is released.
+//! State changes and submissions of operations happen under the lock, almost without sleeping (see ftl.rs).
+//! Fingerprints are computed before it is taken; reads of flash and waits for completion follow after it is released.
 
 use crate::blocks::State;
 use crate::budget::Budget;
@@ -21,9 +21,9 @@ use vellum_base::{
 };
 use vellum_codes::{Digest, lines};
 
-/// Sectors handled under one taking of the lock.
+/// Maximum number of sectors processed per acquisition of the lock.
 const CHUNK_SECTORS: usize = 32;
-/// Sectors trimmed or zeroed under one taking of the lock.
+/// Maximum number of sectors trimmed or zeroed per acquisition of the lock.
 const RUN_SECTORS: u64 = 1 << 16;
 /// A disk of 4 KiB sectors on flash.
 ///
@@ -63,7 +63,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes a new disk on `flash`. What was on it is erased.
+    /// Creates a new disk on `flash`. Previous contents are erased.
     pub fn format(flash: Arc<dyn Flash>, env: Arc<dyn Env>, format: &Format) -> Result<()> {
         let geometry = *flash.geometry();
         recover::check_geometry(&geometry)?;
@@ -96,23 +96,24 @@ impl Disk {
         ftl.complete_checkpoint(true)
     }
 
-    /// Opens the disk on `flash`, after a crash as after a clean close.
+    /// Opens the disk on `flash`, after a clean close or a crash.
     pub fn open(flash: Arc<dyn Flash>, env: Arc<dyn Env>, options: Options) -> Result<Disk> {
         Disk::open_with_progress(flash, env, options, &mut |_, _| {})
     }
 
-    /// The same; where all contents are read in (`strong`), `progress` is told sectors done and sectors in all.
+    /// The same; if all contents are read in (`strong`), `progress` gets the number of sectors done, and of all
+    /// sectors.
     pub fn open_with_progress(
         flash: Arc<dyn Flash>,
         env: Arc<dyn Env>,
         options: Options,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Disk> {
-        // Recovery may have to store what a torn page lost; a reader keeps that to itself.
+        // Recovery may have to store what a torn page lost; a read-only disk does that in memory.
         let flash: Arc<dyn Flash> = if options.read_only { Arc::new(Shadow::new(flash)?) } else { flash };
         let mut ftl = recover::recover(flash.clone(), env.clone(), options)?;
         if ftl.options.host_scrambles && ftl.identity.dedup.uses_parity() {
-            ftl.options.cpu.hash = Nanos::ZERO; // the parity of what comes is that of plain data
+            ftl.options.cpu.hash = Nanos::ZERO; // the parity of incoming data is that of unscrambled data
         }
         let fingerprinter = Fingerprinter::new(ftl.identity.dedup, ftl.identity.seed, &*flash);
         ftl.find_journals(&fingerprinter)?;
@@ -133,8 +134,8 @@ impl Disk {
         })
     }
 
-    /// Flushes, and completes a checkpoint that says so: the next opening needs nothing else. Writes nothing if
-    /// nothing happened but reads.
+    /// Flushes, and completes a checkpoint that records the clean close: the next opening needs nothing else. Writes
+    /// nothing if there were only reads.
     pub fn close(&self) -> Result<()> {
         if self.info.read_only {
             return Ok(());
@@ -155,7 +156,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The ledger now.
+    /// The current ledger.
     pub fn ledger(&self) -> LedgerSnapshot {
         self.ftl.lock().ledger.snapshot()
     }
@@ -165,17 +166,17 @@ impl Disk {
         self.ftl.lock().identity.dedup
     }
 
-    /// What journal discovery found last; `None` if this disk does not look for journals.
+    /// The result of the last journal discovery; `None` if this disk does not look for journals.
     pub fn discovery(&self) -> Option<crate::discover::Discovery> {
         self.ftl.lock().watch.found().cloned()
     }
 
-    /// Time in service, this opening included.
+    /// Time in service, including this opening.
     pub(crate) fn powered_ns(&self) -> u64 {
         self.powered_before_ns + self.env.now().saturating_sub(self.opened_at).0
     }
 
-    /// So many sectors were fingerprinted in the background.
+    /// Charges the modelled controller for fingerprinting `sectors` in the background.
     pub(crate) fn charge_fingerprints(&self, sectors: u64) {
         let spent = Nanos(self.cpu.hash.0 * sectors);
         if spent > Nanos::ZERO {
@@ -207,7 +208,7 @@ impl Disk {
         Incoming { data, is_zero, crc: vellum_codes::crc32c(data), digest, passed_by, small }
     }
 
-    /// The fingerprint, if this mode has one and there is time for it; and true if there is none.
+    /// The fingerprint, if this mode has one and there is time for it; and true if there was no time.
     fn fingerprint(&self, data: &[u8]) -> (Option<Digest>, bool) {
         if !self.budget.limits() {
             return (self.fingerprinter.digest(data), false);
@@ -222,10 +223,10 @@ impl Disk {
         (digest, false)
     }
 
-    /// Writes whole sectors; returns when the writer may go on.
+    /// Writes whole sectors, and waits until the writer may continue.
     fn write_chunk(&self, lba: Lba, data: &[u8]) -> Result<()> {
         let wait = if data.len() == SECTOR_BYTES {
-            // What is known of the sector comes into the cache while its bytes are looked at.
+            // Prefetches the sector's entries while its bytes are examined.
             if let Some(ftl) = self.ftl.try_lock() {
                 ftl.map.prefetch(lba.0 as u32);
             }
@@ -257,7 +258,7 @@ impl Disk {
         Ok(ftl.wait_until.max(admitted))
     }
 
-    /// Applies a run to the map, a bounded part at a time.
+    /// Applies a run to the map in bounded parts.
     fn set_runs(&self, lba: Lba, sectors: u64, place: Place) -> Result<u64> {
         let (mut at, mut held) = (lba.0, 0);
         let end = lba.0 + sectors;
@@ -266,7 +267,7 @@ impl Disk {
             let mut ftl = self.lock_for_write()?;
             held += ftl.set_run(at as u32, count as u32, place)?;
             match ftl.settle() {
-                // Trimming is what makes room again; a flush will tell if it did not.
+                // Trimming is what makes room again; a later flush reports if it did not.
                 Err(e) if e.kind() == Kind::NoSpace && ftl.poisoned.is_none() => {}
                 settled => settled?,
             }
@@ -289,7 +290,7 @@ impl Disk {
                 }
             }
         }
-        // What moved while it was read is read again, this time under the lock.
+        // Sectors that moved while they were read are read again, under the lock.
         let mut ftl = self.ftl.lock();
         ftl.wait_until = Nanos::ZERO;
         for i in pieces {
@@ -309,7 +310,7 @@ impl Disk {
         Ok(done.max(ftl.wait_until))
     }
 
-    /// Fills what needs no flash read, and plans the rest.
+    /// Fills the sectors that need no read of flash, and plans reads of the others.
     fn plan_read(
         &self,
         lba: Lba,
@@ -340,7 +341,7 @@ impl Disk {
     }
 }
 
-/// A sector to be read from flash without the lock.
+/// A planned read of a sector from flash without the lock.
 #[derive(Clone, Copy)]
 struct Planned {
     place: Place,
@@ -350,13 +351,13 @@ struct Planned {
 }
 
 impl Planned {
-    /// True if what was read belongs to the sector: same place, and the block not erased in between.
+    /// True if what was read belongs to the sector: same place, and the block was not erased in between.
     fn still_holds(&self, ftl: &Ftl, sector: u32) -> bool {
         ftl.map.place(sector) == self.place && ftl.blocks.erase_count(self.page.block) == self.erase_count
     }
 }
 
-/// After a failed durability call: why nothing is taken any more.
+/// After a failed durability call: the error for all further calls.
 pub(crate) fn refuse_poisoned(ftl: &Ftl) -> Result<()> {
     match &ftl.poisoned {
         None => Ok(()),
@@ -370,7 +371,7 @@ pub(crate) fn refuse_poisoned(ftl: &Ftl) -> Result<()> {
     }
 }
 
-/// The bitmap of non-zero lines if there are few enough to pack. Most data is told apart by sixteen of them.
+/// The bitmap of non-zero lines if there are few enough to pack. For most data sixteen lines are enough to decide.
 fn few_lines(data: &[u8]) -> Option<u64> {
     const LINES_MAX: u32 = 12;
     let zero = |line: &[u8]| line.iter().fold(0, |acc, b| acc | b) == 0;
@@ -471,7 +472,7 @@ impl BlockDevice for Disk {
         self.env.sleep_until(done);
         let mut ftl = self.ftl.lock();
         synced.map_err(|e| ftl.poison(e.into()))?;
-        // Another's sync may have failed meanwhile, and taken with it what this one counted on.
+        // A concurrent sync may have failed, and lost data that this one relies on.
         refuse_poisoned(&ftl)?;
         ftl.durable_seq = ftl.durable_seq.max(seq);
         ftl.record_opening()

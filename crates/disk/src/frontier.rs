@@ -1,4 +1,4 @@
-//! Where the next page goes: an open block on each die, and the page being filled.
+//! Where the next page is programmed: an open block on each die, and the page being filled.
 
 use crate::blocks::Blocks;
 use crate::format::oob::Oob;
@@ -12,7 +12,7 @@ pub(crate) struct Frontier {
 }
 
 impl Frontier {
-    /// Goes on at a page of a block that is open already.
+    /// Continues at a page of a block that is already open.
     pub(crate) fn resume(at: PageAddr) -> Frontier {
         Frontier { block: Some(at.block), page: at.page }
     }
@@ -22,17 +22,17 @@ impl Frontier {
         self.block.filter(|_| self.page < geometry.pages_per_block).map(|b| b.page(self.page))
     }
 
-    /// Pages that are left in the open block.
+    /// Number of pages left in the open block.
     pub(crate) fn pages_left(&self, geometry: &Geometry) -> u32 {
         self.block.map_or(0, |_| geometry.pages_per_block - self.page)
     }
 
-    /// The next `pages` pages were programmed.
+    /// Advances after the next `pages` pages were programmed.
     pub(crate) fn advance(&mut self, pages: u32) {
         self.page += pages;
     }
 
-    /// Closes the block if it is used up. Returns true if a block is needed.
+    /// Closes the block if it is used up. True if a new block is needed.
     pub(crate) fn close_if_full(&mut self, geometry: &Geometry, blocks: &mut Blocks, seq: u64) -> bool {
         if self.next(geometry).is_none()
             && let Some(full) = self.block.take()
@@ -42,18 +42,18 @@ impl Frontier {
         self.block.is_none()
     }
 
-    /// A new block, from its first page.
+    /// Begins a new block at its first page.
     pub(crate) fn begin(&mut self, block: BlockAddr) {
         *self = Frontier { block: Some(block), page: 0 };
     }
 
-    /// The block turned out bad.
+    /// Gives up a block that turned out bad.
     pub(crate) fn abandon(&mut self) -> Option<BlockAddr> {
         self.block.take()
     }
 }
 
-/// The page that host data is being gathered for. With one slot a page it is programmed as soon as it is chosen.
+/// The page that host data is being gathered for. With one slot per page it is programmed as soon as it is chosen.
 pub(crate) struct OpenPage {
     pub at: Option<PageAddr>,
     pub oobs: Vec<Oob>,

@@ -1,14 +1,15 @@
-//! The translation layer: writes find a place, reads find the bytes, and every change becomes an event.
+//! The translation layer: places writes, finds the bytes of reads, and records every change as an event.
 //!
-//! All state is behind one lock (see disk.rs). What a request has to wait for is gathered in [`Ftl::wait_until`], and
-//! slept for after the lock is released. Two things sleep with the lock held: whoever writes a root, once, before
-//! it, and `write_nvram`, until the programs are done whose bytes the image before still holds.
+//! All state is behind one lock (see disk.rs). The time that a request has to wait for is gathered in
+//! [`Ftl::wait_until`]; the sleep follows after the lock is released. There are two sleeps with the lock held: one
+//! before a root is written, and one in `write_nvram`, until programs complete whose bytes are still in the previous
+//! image.
 //!
 //! Invariants:
 //! 1. Every change of the map has a sequence number, and either a slot's out-of-band entry or a log record.
-//! 2. `durable_seq` only grows, and only when everything up to it is on flash or in NVRAM and synced.
+//! 2. `durable_seq` only grows, and only once everything up to it is on flash or in NVRAM and synced.
 //! 3. A slot loses its owner only after the event that moved the owner has its number.
-//! 4. Bytes booked in the ledger equal bytes programmed.
+//! 4. Bytes recorded in the ledger equal bytes programmed.
 
 use crate::blocks::Blocks;
 use crate::budget::Budget;
@@ -38,13 +39,13 @@ use vellum_base::{
 };
 use vellum_codes::{Digest, lines};
 
-/// What can be known of a sector before the lock is taken.
+/// An incoming sector, with what is computed before the lock is taken.
 pub(crate) struct Incoming<'a> {
     pub data: &'a [u8],
     pub is_zero: bool,
     pub crc: u32,
     pub digest: Option<Digest>,
-    /// No fingerprint for want of time: a copy is looked for later.
+    /// Not fingerprinted for lack of time: copies are looked for later.
     pub passed_by: bool,
     /// Bitmap of non-zero lines, if few enough to pack.
     pub small: Option<u64>,
@@ -61,11 +62,11 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// What came of a look for a copy.
+/// The result of looking for a copy.
 enum Found {
     Copy(Place),
     Nothing,
-    /// What had to be compared would have been there too late.
+    /// The data to compare with would have arrived too late.
     TooLate,
 }
 
@@ -74,7 +75,7 @@ pub(crate) fn tag_of(crc: u32) -> u16 {
     (crc as u16).max(1)
 }
 
-/// See the module.
+/// The state of the translation layer; see the module.
 pub(crate) struct Ftl {
     pub flash: Arc<dyn Flash>,
     pub env: Arc<dyn Env>,
@@ -93,10 +94,10 @@ pub(crate) struct Ftl {
     pub refill: Refill,
     pub keeping: Keeping,
     pub life: LifeCounters,
-    /// Host data, log slots and nodes.
+    /// For host data, log slots and nodes.
     pub frontiers: Vec<Frontier>,
     pub page: OpenPage,
-    /// Of each die, what was stored plain in the page before the next.
+    /// For each die, the sectors stored plain in the previous page.
     pub last_pages: Vec<LastPage>,
     pub plain: PlainCount,
     pub collectors: Vec<Collector>,
@@ -105,13 +106,13 @@ pub(crate) struct Ftl {
     pub seq: u64,
     pub durable_seq: u64,
     pub nvram_generation: u64,
-    /// When everything programmed before the last NVRAM image is finished.
+    /// When everything programmed before the last NVRAM image completes.
     pub nvram_ready_at: Nanos,
-    /// When everything programmed so far is finished.
+    /// When everything programmed so far completes.
     pub last_done: Nanos,
-    /// When what the current request read is there.
+    /// When the data read by the current request is available.
     pub wait_until: Nanos,
-    /// Ends of the programs in flight, for [`Ftl::admit`].
+    /// Completion times of the programs in flight, for [`Ftl::admit`].
     pub in_flight: VecDeque<Nanos>,
     pub next_die: u32,
     pub making_room: bool,
@@ -120,14 +121,14 @@ pub(crate) struct Ftl {
     pub poisoned: Option<String>,
     pub pack: bool,
     pub watch: JournalWatch,
-    /// Whether to compare with what a sector holds whose tag is not known.
+    /// Decides whether to compare with the contents of a sector whose tag is unknown.
     pub untagged: Sampling,
-    /// Sectors read in for the policy since the disk was opened.
+    /// Number of sectors read in for the policy since the disk was opened.
     pub learned_sectors: u64,
 }
 
 impl Ftl {
-    /// A translation layer over `flash` with nothing mapped.
+    /// A translation layer over `flash` with an empty map.
     pub(crate) fn new(flash: Arc<dyn Flash>, env: Arc<dyn Env>, identity: Identity, options: Options) -> Ftl {
         let geometry = *flash.geometry();
         let dies = geometry.dies() as usize;
@@ -215,8 +216,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Opens a page now if the write will most likely need one, and so collects while memory brings what is known of
-    /// the sector. That there is no page is said by who needs it.
+    /// Opens a page now if the write will probably need one, so that any collection overlaps with the prefetches for
+    /// the sector. If there is no page, the error is returned later, by the caller that needs one.
     fn expect_program(&mut self, incoming: &Incoming<'_>) -> Result<()> {
         let may_need_none = incoming.is_zero || incoming.digest.is_some() || incoming.small.is_some();
         if may_need_none {
@@ -242,8 +243,8 @@ impl Ftl {
         Ok(true)
     }
 
-    /// True if the sector holds these bytes. Where its tag is not known since the disk was opened, only looking can
-    /// tell, which pays for some writers and never for others (docs/decisions/0006).
+    /// True if the sector holds these bytes. If its tag has been unknown since the disk was opened, only a comparison
+    /// can tell, which pays for some workloads and never for others (docs/decisions/0006).
     fn has_already(&mut self, sector: u32, incoming: &Incoming<'_>) -> Result<bool> {
         let (place, tag) = (self.map.place(sector), self.map.tag(sector));
         if !place.holds_bytes() {
@@ -263,7 +264,7 @@ impl Ftl {
         Ok(equal)
     }
 
-    /// A place whose bytes are those of `incoming`, which `sector` may share.
+    /// Finds a place with the same bytes as `incoming` that `sector` may share.
     fn find_copy(&mut self, sector: u32, digest: Digest, incoming: &Incoming<'_>) -> Result<Found> {
         let begun = if self.budget.limits() { self.env.now() } else { Nanos::ZERO };
         let waited = std::mem::take(&mut self.wait_until);
@@ -295,7 +296,7 @@ impl Ftl {
         Ok(Found::Nothing)
     }
 
-    /// True if the bytes at `place` are `data`. An unreadable copy is no copy.
+    /// True if the bytes at `place` are `data`. An unreadable copy does not count.
     fn holds(&mut self, place: Place, data: &[u8]) -> Result<bool> {
         if let Some(equal) = self.policy.compare_cached(place, data, &self.map) {
             return Ok(equal);
@@ -320,7 +321,7 @@ impl Ftl {
         }
     }
 
-    /// Lets `sector` share `place`, which has owners.
+    /// Makes `sector` share `place`, which has owners.
     pub(crate) fn remap(&mut self, sector: u32, place: Place, crc: u32) -> Result<()> {
         let Some(member) = self.first_owner(place) else {
             return Err(Error::corrupt("a copy vanished while it was being shared"));
@@ -364,7 +365,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Makes `count` sectors from `first` holes or zeros. Returns how many held bytes.
+    /// Makes `count` sectors from `first` holes or zeros. Returns how many of them held bytes.
     pub(crate) fn set_run(&mut self, first: u32, count: u32, place: Place) -> Result<u64> {
         let (mut changed, mut held) = (false, 0);
         for sector in first..first + count {
@@ -387,7 +388,7 @@ impl Ftl {
         Ok(held)
     }
 
-    /// Records in the log that `count` sectors from `first` are holes or zeros, under the current number.
+    /// Logs that `count` sectors from `first` are holes or zeros, with the current number.
     pub(crate) fn record_run(&mut self, first: u32, place: Place, count: u32) -> Result<()> {
         let writer = self.log.writer(self.seq, None)?;
         writer.push_run(self.seq, first, place, count);
@@ -396,8 +397,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Records in the log that `sector` is now at `place`, under the current number. `crc` is that of the bytes
-    /// there: should their program be lost in a power cut that the record survives, replay will notice.
+    /// Logs that `sector` is now at `place`, with the current number. `crc` is that of the bytes there: if their
+    /// program is lost in a power cut that the record survives, replay will notice.
     pub(crate) fn record_map(&mut self, sector: u32, place: Place, crc: u32) -> Result<()> {
         let check = match place.at() {
             At::Packed { log, .. } => self.log.info(log).map_or(0, |i| i.base_seq as u32),
@@ -410,7 +411,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Takes `sector` from where it is; a place that loses its last sector is let go.
+    /// Detaches `sector` from its place; a place that loses its last sector is released.
     fn detach(&mut self, sector: u32) {
         self.policy.overwritten(sector);
         self.marks.clear(sector);
@@ -440,7 +441,7 @@ impl Ftl {
         }
     }
 
-    /// Lets go of a log slot that nothing needs.
+    /// Releases a log slot if nothing needs it.
     pub(crate) fn release_log_slot(&mut self, log: u32) {
         if let Some(slot) = self.log.release_if_unneeded(log, self.seq) {
             self.disown(slot);
@@ -448,13 +449,13 @@ impl Ftl {
         }
     }
 
-    /// The slot belongs to nobody now.
+    /// Removes the owner of a slot.
     pub(crate) fn disown(&mut self, slot: SlotAddr) {
         self.map.set_owner(slot, Owner::Nobody);
         self.blocks.invalidate(self.geometry.block_of_slot(slot), self.seq);
     }
 
-    /// The slot, just stored, belongs to `owner`, and its content has this tag.
+    /// Gives a slot just stored to `owner`, and records the tag of its content.
     pub(crate) fn adopt(&mut self, slot: SlotAddr, owner: Owner, tag: u16) {
         if let Owner::Sector(sector) = owner {
             self.map.set_tag(sector, tag);

@@ -1,10 +1,10 @@
-//! Garbage collection and wear levelling: each die empties its own blocks, a little ahead of need.
+//! Garbage collection and wear levelling: each die empties its own blocks, slightly ahead of need.
 //!
-//! A collector copies valid slots of its victim to its own frontier by copy-back; when a block has no valid
-//! slot left it is dead, and erased once the events that emptied it are durable. The pace follows the writes:
-//! for every page the host gets on a die, so many slots are copied as win that page back.
+//! A collector copies valid slots of its victim to its own frontier by copy-back. A block without valid slots is dead,
+//! and is erased once the events that emptied it are durable. The pace follows the writes: for every page the host
+//! takes on a die, enough slots are copied to gain that page back.
 //!
-//! The last free blocks are not the collectors': see [`crate::room`].
+//! The last free blocks are not for collectors: see [`crate::room`].
 //!
 //! Nodes are never copied: they are marked changed, the victim is set aside, and the next checkpoint frees it.
 
@@ -17,12 +17,12 @@ use crate::room::{ROOM_BLOCKS, reserved_blocks};
 use std::collections::VecDeque;
 use vellum_base::{BlockAddr, Cause, FlashError, IoClass, PageAddr, Result, SlotAddr};
 
-/// A die with no more free blocks than this collects.
+/// A die collects if it has no more free blocks than this.
 const FREE_BLOCKS_LOW: usize = 4;
-/// Slots looked at in one go, in erase blocks that are large beside it: fewer would cost more for the asking than for
-/// the copies; more would keep a saturated die from the host for longer.
+/// Slots examined per step, in erase blocks that are large compared with it. With fewer, the overhead would exceed the
+/// cost of the copies; more would block a saturated die for the host for longer.
 const SLOTS_AT_ONCE: u32 = 16;
-/// Wear is looked at once in so many collected blocks of a die.
+/// Wear is checked once per this many collected blocks of a die.
 const WEAR_CHECK_INTERVAL: u32 = 16;
 
 /// The collector of one die.
@@ -33,7 +33,7 @@ pub(crate) struct Collector {
     /// Valid slots found but not yet copied: fewer than a page, unless there was no page to copy them to.
     pending: Vec<SlotAddr>,
     victim: Option<Victim>,
-    /// Slots to look at by the pace, and not looked at yet.
+    /// Slots due by the pace that have not been examined yet.
     owed: u32,
     /// Bad blocks that still hold data.
     pub retiring: VecDeque<BlockAddr>,
@@ -45,13 +45,13 @@ struct Victim {
     block: BlockAddr,
     cause: Cause,
     next_slot: u32,
-    /// Slots to look at for each page the host writes to the die.
+    /// Slots to examine for each page the host writes to the die.
     pace: u32,
     found_nodes: bool,
 }
 
 impl Collector {
-    /// Others have emptied `block`: from now on it is somebody else's.
+    /// Drops `block`, which was emptied otherwise, as the victim.
     fn let_go_of(&mut self, block: BlockAddr) {
         if self.victim.is_some_and(|victim| victim.block == block) {
             self.victim = None;
@@ -61,7 +61,7 @@ impl Collector {
 }
 
 impl Ftl {
-    /// Collectors are at work on blocks that hold data: never on one that is erased or being filled.
+    /// Checks that victims are blocks that hold data: never one that is erased or being filled.
     pub(crate) fn check_collectors(&self) -> Result<(), String> {
         for victim in self.collectors.iter().filter_map(|c| c.victim) {
             let state = self.blocks.state(victim.block);
@@ -72,7 +72,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Called before the host gets a page on `die`.
+    /// Collects as far as due. Called before the host takes a page on `die`.
     pub(crate) fn collect_ahead(&mut self, die: u32) -> Result<()> {
         if self.is_making_room() {
             return Ok(());
@@ -100,7 +100,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Erases the dead blocks of a die whose emptying is durable. True if any was.
+    /// Erases the dead blocks of a die whose emptying is durable. True if there were any.
     pub(crate) fn erase_dead(&mut self, die: u32) -> Result<bool> {
         let mut erased = false;
         while let Some(block) = self.blocks.erasable(die, self.durable_seq) {
@@ -109,7 +109,7 @@ impl Ftl {
         Ok(erased)
     }
 
-    /// Erases a block that nothing needs. False if it went bad.
+    /// Erases an unneeded block. False if it went bad.
     pub(crate) fn erase(&mut self, block: BlockAddr) -> Result<bool> {
         self.collectors[self.geometry.die_of(block) as usize].let_go_of(block);
         match self.flash.erase(IoClass::Background, block, self.last_done) {
@@ -145,7 +145,7 @@ impl Ftl {
         true
     }
 
-    /// Static wear levelling: data that has sat still while its die wore out around it.
+    /// Static wear levelling: a block of data that stayed in place while its die wore out around it.
     fn cold_block(&self, die: u32) -> Option<BlockAddr> {
         if self.collectors[die as usize].collected % WEAR_CHECK_INTERVAL != WEAR_CHECK_INTERVAL - 1 {
             return None;
@@ -178,7 +178,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// The next slot of the victim that has to be copied. Nodes only get marked.
+    /// The next slot of the victim that has to be copied. Nodes are only marked.
     fn next_valid(&mut self, victim: &mut Victim) -> Option<SlotAddr> {
         let slots = self.geometry.slots_per_block();
         let first = victim.block.0 * slots;
@@ -209,7 +209,7 @@ impl Ftl {
         }
     }
 
-    /// Programs the pending slots: whole pages of them, or all. False if the die has no page for them now.
+    /// Programs the pending slots: only whole pages of them, or all. False if the die has no page for them now.
     fn copy_pending(&mut self, die: u32, cause: Cause, all: bool) -> Result<bool> {
         let per_page = self.geometry.slots_per_page() as usize;
         let mut pending = std::mem::take(&mut self.collectors[die as usize].pending);
@@ -230,7 +230,7 @@ impl Ftl {
         Ok(has_page)
     }
 
-    /// Where the next copies on `die` go, if the collector has a block or may take one.
+    /// The page for the next copies on `die`, if the collector has a block or may take one.
     fn collector_page(&mut self, die: u32, cause: Cause) -> Result<Option<PageAddr>> {
         self.leave_open_page(die)?;
         let d = die as usize;
@@ -248,9 +248,9 @@ impl Ftl {
         Ok(self.collectors[d].frontier.next(&self.geometry))
     }
 
-    /// Moves one slot elsewhere because its bits are failing (scrub). False if it stays where it is: a node is not
-    /// copied, and the room is left alone. Without host writes nothing else collects, so the page that is taken is won
-    /// back here. Nor is anything collected while the open page is one that failed: its slots are in memory only.
+    /// Moves one slot because its bits are failing (scrub). False if it stays: nodes are not copied, and the reserved
+    /// room is not used. Without host writes nothing else collects, so the page taken is regained here. Nor is anything
+    /// collected while the open page is one that failed: its slots are only in memory.
     pub(crate) fn refresh(&mut self, slot: SlotAddr) -> Result<bool> {
         if self.page.at.is_some_and(|at| self.blocks.state(at.block) != State::Open) {
             return Ok(false);

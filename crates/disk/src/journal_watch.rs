@@ -1,5 +1,5 @@
-//! Keeps the policy told where the journals are: found at opening, and again when a write changes what the
-//! finding rests on (mkfs, tune2fs, resize, a new partition table). Also told is what file systems keep in copies.
+//! Tells the policy where the journals are. They are discovered at opening, and again when a write changes what the
+//! result depends on (mkfs, tune2fs, resize, a new partition table). Also updates the redundant metadata to be kept.
 
 use crate::discover::{self, Discovery, Sectors};
 use crate::ftl::Ftl;
@@ -7,14 +7,14 @@ use crate::journals::Journals;
 use vellum_base::hash::FixedSet;
 use vellum_base::{IoClass, Lba, Result, SECTOR_BYTES};
 
-/// Writes after which a stale finding is renewed even without a flush.
+/// Number of writes after which a stale result is renewed even without a flush.
 const WRITES_WHILE_STALE: u32 = 256;
 
-/// What was found, and whether it still stands.
+/// The last discovery, and whether it is still valid.
 #[derive(Default)]
 pub(crate) struct JournalWatch {
     found: Option<Discovery>,
-    /// What the policy was told.
+    /// The journals that the policy was told of.
     journals: Journals,
     sectors: FixedSet<u32>,
     stale: bool,
@@ -22,7 +22,7 @@ pub(crate) struct JournalWatch {
 }
 
 impl JournalWatch {
-    /// `sector` is being overwritten with `data`.
+    /// To be called when `sector` is overwritten with `data`.
     #[inline]
     pub(crate) fn note_write(&mut self, sector: u32, data: &[u8]) {
         self.writes += u32::from(self.stale);
@@ -33,7 +33,7 @@ impl JournalWatch {
         }
     }
 
-    /// `sector` is being trimmed or zeroed.
+    /// To be called when `sector` is trimmed or zeroed.
     #[inline]
     pub(crate) fn note_cleared(&mut self, sector: u32) {
         self.stale |= self.sectors.contains(&sector);
@@ -45,13 +45,13 @@ impl JournalWatch {
 }
 
 impl Ftl {
-    /// True if the journals should be looked for again now; always cheap.
+    /// True if the journals should be discovered again now; always cheap.
     pub(crate) fn journals_due(&self, at_flush: bool) -> bool {
         self.watch.stale && (at_flush || self.watch.writes >= WRITES_WHILE_STALE)
     }
 
-    /// Finds the journals, unless the host named them, and reads in what they hold. Of journals that are where they
-    /// were, everything is known.
+    /// Finds the journals, unless the host named them, and reads in their contents. Nothing is read for journals that
+    /// have not moved.
     pub(crate) fn find_journals(&mut self, fingerprinter: &crate::policy::Fingerprinter) -> Result<()> {
         if !self.policy.uses_journals() && !self.identity.keep_copies {
             return Ok(());
@@ -77,7 +77,7 @@ impl Ftl {
         self.watch.journals = journals.clone();
         fingerprinter.set_wanted(journals.sectors() > 0);
         self.policy.set_journals(journals.clone());
-        // The paper's pool knows only what it saw being written.
+        // The paper's pool knows only the writes that it has seen.
         if self.policy.uses_journals() && !self.policy.trusts_fingerprint(false) {
             self.learn_journals(&journals, fingerprinter);
         }

@@ -1,9 +1,9 @@
-//! Which sectors belong to a file system's journal, and their number within it.
+//! The sectors of file system journals, and their numbering.
 
 use std::ops::Range;
 use vellum_base::Lba;
 
-/// Journals of a disk as sorted, disjoint extents, numbered through.
+/// Journals of a disk as sorted, disjoint extents with consecutive numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Journals {
     /// First sector, end, number of the first sector.
@@ -12,7 +12,7 @@ pub(crate) struct Journals {
 }
 
 impl Journals {
-    /// From ranges in any order; what overlaps or lies outside `sectors` is left out.
+    /// From ranges in any order; ranges that overlap others or exceed `sectors` are left out.
     pub(crate) fn new(ranges: impl IntoIterator<Item = Range<Lba>>, sectors: u64) -> Journals {
         let mut ranges: Vec<_> =
             ranges.into_iter().filter(|r| r.start < r.end && r.end.0 <= sectors).collect();
@@ -28,12 +28,12 @@ impl Journals {
         journals
     }
 
-    /// Sectors in all journals.
+    /// Number of sectors in all journals.
     pub(crate) fn sectors(&self) -> u32 {
         self.sectors
     }
 
-    /// Number of `sector` within the journals.
+    /// The number of `sector` within the journals.
     #[inline]
     pub(crate) fn index_of(&self, sector: u32) -> Option<u32> {
         let at = self.extents.partition_point(|e| e.0 <= sector).checked_sub(1)?;
@@ -48,7 +48,7 @@ impl Journals {
         start + index - first
     }
 
-    /// Every sector of every journal.
+    /// All sectors of all journals.
     pub(crate) fn all(&self) -> impl Iterator<Item = u32> + '_ {
         self.extents.iter().flat_map(|e| e.0..e.1)
     }

@@ -1,22 +1,22 @@
-//! Sectors whose copies a file system wants on flash more than once (`--keep-copies`): they are never shared.
+//! Redundant metadata that a file system wants on flash several times (`--keep-copies`): its sectors are never shared.
 //!
-//! Invariant: between two findings of file systems, no kept sector has another at its place; what was shared
-//! before it was known to be kept is stored anew when that is found.
+//! Invariant: between two discoveries of file systems, no kept sector shares its place. Sectors that were shared before
+//! they were known to be kept are stored again when that is discovered.
 
 use crate::discover::Discovery;
 use crate::ftl::{Ftl, Incoming};
 use std::ops::Range;
 use vellum_base::{Kind, Result};
 
-/// See the module.
+/// The kept sectors; see the module.
 #[derive(Default)]
 pub(crate) struct Keeping {
-    /// Ascending, and apart.
+    /// Ascending and disjoint.
     ranges: Vec<Range<u32>>,
 }
 
 impl Keeping {
-    /// The sectors that `found` says are kept, of a disk of `sectors`.
+    /// The kept sectors of a disk of `sectors`, according to `found`.
     fn new(found: &Discovery, sectors: u64) -> Keeping {
         let within = |lba: u64| lba.min(sectors) as u32;
         let all = found.file_systems.iter().flat_map(|fs| &fs.copies);
@@ -46,7 +46,7 @@ impl Keeping {
 }
 
 impl Ftl {
-    /// File systems were looked for: what they keep is kept from now on, and stored alone.
+    /// Updates the kept sectors after a discovery; from now on each is stored alone.
     pub(crate) fn keep_copies(&mut self, found: &Discovery) -> Result<()> {
         if !self.identity.keep_copies {
             return Ok(());

@@ -1,20 +1,20 @@
-//! Reads in what a policy has to know of contents that were stored before the disk was opened.
+//! Reads in what a policy has to know of contents stored before the disk was opened.
 //!
-//! * `journal` reads the journals: a replay after a crash then costs no program (trap T15).
-//! * `strong` reads every place once: an index of all contents is what it promises, and it keeps none on flash. That
-//!   is the price of this mode at each opening; [`crate::DiskStat::learned_sectors`] says how much it was.
+//! * `journal` reads the journals: a replay after a crash then needs no programs (trap T15).
+//! * `strong` reads every place once: it promises an index of all contents, and stores none on flash. This is the price
+//!   of the mode at each opening; [`crate::DiskStat::learned_sectors`] is the number of sectors read.
 //!
-//! What cannot be read is not learned.
+//! Unreadable sectors are skipped.
 
 use crate::ftl::{Ftl, tag_of};
 use crate::journals::Journals;
 use crate::policy::Fingerprinter;
 use vellum_base::{IoClass, SECTOR_BYTES};
 
-/// Sectors of journals read in, at most: 1 GiB, the biggest journal that mke2fs makes unasked. A bigger one is learned
-/// as it is written.
+/// Maximum number of journal sectors read in: 1 GiB, the largest journal that mke2fs makes by default. A larger one is
+/// learned as it is written.
 const JOURNAL_SECTORS_MAX: usize = 1 << 18;
-/// Progress is told so often.
+/// Sectors between two progress reports.
 const PROGRESS_SECTORS: u32 = 1 << 12;
 
 impl Ftl {
@@ -28,7 +28,7 @@ impl Ftl {
             if sector % PROGRESS_SECTORS == 0 {
                 progress(sector.into(), sectors.into());
             }
-            // Once for each place: its first owner's turn.
+            // Once for each place: at its first owner.
             if self.first_owner(self.map.place(sector)) == Some(sector) {
                 self.learn(sector, fingerprinter);
             }
@@ -58,7 +58,7 @@ impl Ftl {
         self.tag_ring(sector, tag_of(vellum_codes::crc32c(&data)));
     }
 
-    /// The content of `sector`, and of all that share its place, has this tag.
+    /// Sets the tag of the content of `sector` and of all sectors that share its place.
     pub(crate) fn tag_ring(&mut self, sector: u32, tag: u16) {
         let (mut member, map) = (sector, &mut self.map);
         loop {

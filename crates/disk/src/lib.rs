@@ -1,8 +1,9 @@
-//! A disk of 4 KiB sectors on raw flash: map, allocate, collect, level, deduplicate, recover.
+//! A disk of 4 KiB sectors on raw flash: mapping, allocation, garbage collection, wear levelling, deduplication,
+//! recovery.
 //!
-//! Give [`Disk`] any [`vellum_base::Flash`] and [`vellum_base::Env`]; it is a [`vellum_base::BlockDevice`].
-//! Reading order: `ftl` (how a write finds its place), `store` (how that gets programmed), `map`, `gc`, `policy`,
-//! `checkpoint`, `recover`. The on-flash format is in docs/formats/disk.md.
+//! [`Disk`] takes any [`vellum_base::Flash`] and [`vellum_base::Env`], and is a [`vellum_base::BlockDevice`]. Reading
+//! order: `ftl` (how a write is placed), `store` (how it is programmed), `map`, `gc`, `policy`, `checkpoint`,
+//! `recover`. The on-flash format is in docs/formats/disk.md.
 
 pub mod discover;
 pub mod ses;
@@ -52,7 +53,7 @@ pub use offline_all::DedupReport;
 pub use options::{CpuModel, DedupMode, DedupWhen, Format, GcPolicy, Options};
 pub use stat::{CodeStat, DiskStat, FileSystemStat, JournalStat, LedgerStat, MemoryStat, SmartLog, WearStat};
 
-/// Most slots a page can have.
+/// Maximum number of slots per page.
 pub(crate) const SLOTS_PER_PAGE_MAX: usize = vellum_base::PAGE_BYTES_MAX as usize / vellum_base::SECTOR_BYTES;
-/// Most out-of-band bytes a page may have on flash that carries a disk.
+/// Maximum number of out-of-band bytes per page on flash that carries a disk.
 pub(crate) const OOB_BYTES_MAX: usize = 1024;

@@ -1,18 +1,18 @@
-//! The map log in memory: the log slot being filled, those sealed but not yet stored, and where stored ones are.
+//! The map log in memory: the log slot being filled, sealed ones not yet stored, and the locations of stored ones.
 //!
 //! ```text
 //!   open ──seal()──▶ sealed (queue) ──stored()──▶ stored ──checkpointed and nothing packed left──▶ gone
 //! ```
 //!
-//! A log slot is needed while the last checkpoint does not cover its records, or a packed sector lives in it.
-//! Its number is used again only after a checkpoint, so that no node on flash can mean an older slot.
+//! A log slot is needed while the last checkpoint does not cover its records, or it contains a packed sector. Its
+//! number is reused only after a checkpoint, so that no node on flash can refer to an older slot.
 
 use crate::format::log_slot::LogWriter;
 use crate::format::place::LOG_NUMBERS_MAX;
 use std::collections::VecDeque;
 use vellum_base::{Error, Kind, Result, SlotAddr};
 
-/// A packed sector: where its bytes lie in the log slot, and the first member of its ring.
+/// A packed sector: the range of its bytes in the log slot, and the first member of its ring.
 #[derive(Clone, Copy)]
 pub(crate) struct Packed {
     pub offset: u16,
@@ -20,12 +20,12 @@ pub(crate) struct Packed {
     pub owner: Option<u32>,
 }
 
-/// What is known of a log slot.
+/// State of a log slot.
 #[derive(Default)]
 pub(crate) struct LogInfo {
-    /// Where it is, once stored.
+    /// Its location, once stored.
     pub slot: Option<SlotAddr>,
-    /// Its records count from here.
+    /// The base of its records' numbers.
     pub base_seq: u64,
     pub last_seq: u64,
     pub packed: Vec<Packed>,
@@ -33,25 +33,25 @@ pub(crate) struct LogInfo {
     pub live: u32,
 }
 
-/// Memory for each log number.
+/// Bytes of memory per log number.
 pub(crate) const LOG_MEMORY_BYTES: u64 = size_of::<LogInfo>() as u64;
 
-/// See the module.
+/// The log; see the module.
 pub(crate) struct Log {
     pub open: Option<LogWriter>,
-    /// Sealed slots, oldest first, with their number.
+    /// Sealed slots, oldest first, with their numbers.
     sealed: VecDeque<(u32, Vec<u8>)>,
     infos: Vec<LogInfo>,
-    /// Numbers to use again, with the seq that the checkpoint must have passed.
+    /// Numbers to reuse, each with the seq that the checkpoint must have passed.
     free: VecDeque<(u32, u64)>,
-    /// Stored log slots that a checkpoint has not covered, oldest first.
+    /// Stored log slots not covered by a checkpoint, oldest first.
     uncovered: VecDeque<u32>,
     pub checkpoint_seq: u64,
     numbers_max: u32,
 }
 
 impl Log {
-    /// A log in which the numbers below `numbers` are known, all of them free. None gets to `numbers_max`.
+    /// A log in which the numbers below `numbers` exist, all of them free. All numbers stay below `numbers_max`.
     pub(crate) fn new(numbers: u32, checkpoint_seq: u64, numbers_max: u32) -> Log {
         Log {
             open: None,
@@ -64,13 +64,13 @@ impl Log {
         }
     }
 
-    /// No log on so many slots comes to this number: a number is in use while its slot is, and is not used again
-    /// until the next checkpoint.
+    /// The limit of log numbers on `slots` slots: a number is in use while its slot is, and is not reused until the
+    /// next checkpoint.
     pub(crate) fn numbers_max(slots: u64) -> u32 {
         (2 * slots + 1024).min(LOG_NUMBERS_MAX.into()) as u32
     }
 
-    /// How many numbers were ever used.
+    /// Number of log numbers ever used.
     pub(crate) fn numbers(&self) -> u32 {
         self.infos.len() as u32
     }
@@ -84,7 +84,7 @@ impl Log {
         self.infos.get(log as usize)?.packed.get(entry as usize)
     }
 
-    /// Grows to hold `log`, while loading.
+    /// Grows to include `log`, during loading.
     pub(crate) fn ensure(&mut self, log: u32) -> Result<&mut LogInfo> {
         if log >= self.numbers_max {
             return Err(Error::corrupt(format!("log number {log} is out of range")));
@@ -95,7 +95,7 @@ impl Log {
         Ok(&mut self.infos[log as usize])
     }
 
-    /// After loading: what is neither needed nor open becomes free, the rest awaits the next checkpoint.
+    /// After loading: log slots neither needed nor open become free, the others await the next checkpoint.
     pub(crate) fn finish_loading(&mut self) {
         for log in 0..self.infos.len() as u32 {
             let unstored = self.unstored(log).is_some();
@@ -111,7 +111,7 @@ impl Log {
         self.uncovered.make_contiguous().sort_by_key(|log| infos[*log as usize].last_seq);
     }
 
-    /// The open log slot with room for a map record, or for a packed sector of `packed` bytes.
+    /// The open log slot, with room for a map record, or for a packed sector of `packed` bytes.
     pub(crate) fn writer(&mut self, seq: u64, packed: Option<usize>) -> Result<&mut LogWriter> {
         let fits = self.open.as_ref().is_some_and(|w| {
             w.reaches(seq) && packed.map_or(w.has_room_for_map(), |n| w.has_room_for_small(n))
@@ -145,12 +145,12 @@ impl Log {
         }
     }
 
-    /// While loading: a log slot that only an NVRAM image holds is to be stored again.
+    /// During loading: adds a log slot that exists only in an NVRAM image, to be stored again.
     pub(crate) fn load_sealed(&mut self, log: u32, bytes: Vec<u8>) {
         self.sealed.push_back((log, bytes));
     }
 
-    /// Bytes of a log slot that is not stored yet.
+    /// The bytes of a log slot that is not stored yet.
     pub(crate) fn unstored(&mut self, log: u32) -> Option<Vec<u8>> {
         match &mut self.open {
             Some(w) if w.log() == log => Some(w.seal().to_vec()),
@@ -163,12 +163,12 @@ impl Log {
         self.sealed.front().map(|(log, bytes)| (*log, &bytes[..]))
     }
 
-    /// How many sealed slots are not stored.
+    /// Number of sealed slots that are not stored.
     pub(crate) fn sealed(&self) -> usize {
         self.sealed.len()
     }
 
-    /// The oldest sealed slot is stored at `slot`.
+    /// Records that the oldest sealed slot is stored at `slot`.
     pub(crate) fn stored(&mut self, slot: SlotAddr) {
         if let Some((log, _)) = self.sealed.pop_front() {
             self.infos[log as usize].slot = Some(slot);
@@ -176,12 +176,12 @@ impl Log {
         }
     }
 
-    /// How many stored log slots await a checkpoint.
+    /// Number of stored log slots that await a checkpoint.
     pub(crate) fn uncovered(&self) -> usize {
         self.uncovered.len()
     }
 
-    /// Bytes of a packed sector, if its log slot is still in memory.
+    /// The bytes of a packed sector, if its log slot is still in memory.
     pub(crate) fn in_memory(&self, log: u32, packed: &Packed) -> Option<&[u8]> {
         let (from, to) = (packed.offset as usize, packed.offset as usize + packed.length as usize);
         match &self.open {
@@ -190,7 +190,7 @@ impl Log {
         }
     }
 
-    /// If nothing needs the log slot any more, forgets it and returns where it was.
+    /// If nothing needs the log slot any more, drops it and returns its location.
     pub(crate) fn release_if_unneeded(&mut self, log: u32, seq: u64) -> Option<SlotAddr> {
         let info = &mut self.infos[log as usize];
         if info.live > 0 || info.last_seq > self.checkpoint_seq {
@@ -202,7 +202,7 @@ impl Log {
         Some(slot)
     }
 
-    /// A checkpoint covers everything up to `seq`: returns the log slots that may have become unneeded.
+    /// Records that a checkpoint covers everything up to `seq`: returns the log slots that may have become unneeded.
     pub(crate) fn covered(&mut self, seq: u64) -> Vec<u32> {
         self.checkpoint_seq = seq;
         let mut covered = Vec::new();

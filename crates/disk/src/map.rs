@@ -1,27 +1,27 @@
-//! The map: sector to place, and back from a place to all of its sectors.
+//! The map: from sectors to places, and from a place back to all of its sectors.
 //!
-//! The reverse direction is a ring through the sectors that share a place: `owner[slot]` names one of them,
-//! `next` leads from each to the following. One sector alone points at itself.
+//! The reverse direction is a ring through the sectors that share a place: `owner[slot]` names one of them, `next`
+//! leads from each to the following. A sector alone points to itself.
 //!
 //! Invariants:
 //! 1. `entries[s].place == p` and `p` holds bytes ⟺ `s` is in the ring of `p`.
 //! 2. A ring has at most [`OWNERS_MAX`] members.
 //! 3. `owner[slot]` is a member of the slot's ring, a metadata tag, or `NOBODY`.
-//! 4. `tag[s]` is that of the bytes at the place of `s`, or 0; for places without bytes it means nothing.
+//! 4. `tag[s]` is that of the bytes at the place of `s`, or 0; for places without bytes it is meaningless.
 //!
-//! Memory: 10 bytes a sector and 4 a slot, below 16 a sector up to 50 % over-provisioning. Places and owners are stored
-//! inverted, and next sectors as differences, so that a hole alone and nobody are zeros: parts of a disk that were
-//! never written to take no memory.
+//! Memory: 10 bytes per sector and 4 per slot, below 16 per sector up to 50 % over-provisioning. Places and owners are
+//! stored inverted, and next sectors as differences, so that an unshared hole and `NOBODY` are zeros: parts of a disk
+//! that were never written take no memory.
 
 use crate::format::place::Place;
 use crate::huge_pages::zeros;
 use vellum_base::SlotAddr;
 use vellum_codes::prefetch;
 
-/// Most sectors that may share one place: bounds the work of letting go of it (dm-vdo stops at 254, too).
+/// Maximum number of sectors that share one place: bounds the work of releasing it (dm-vdo stops at 254, too).
 pub(crate) const OWNERS_MAX: usize = 254;
 
-/// Who a slot belongs to, opened for matching.
+/// The decoded owner of a slot, for matching.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     Nobody,
@@ -65,7 +65,7 @@ impl Owner {
     }
 }
 
-/// The place of a sector, inverted, and the bits in which the next sector of its ring differs from it.
+/// The place of a sector, inverted, and the XOR of the sector with the next in its ring.
 type Entry = [u32; 2];
 
 #[inline]
@@ -73,7 +73,7 @@ fn alone(place: Place) -> Entry {
     [!place.0, 0]
 }
 
-/// See the module.
+/// The map; see the module.
 pub(crate) struct Map {
     entries: Vec<Entry>,
     owner: Vec<u32>,
@@ -98,7 +98,7 @@ impl Map {
         Place(!self.entries[sector as usize][0])
     }
 
-    /// Sets a place without ring or owner: while the map is being loaded, and rings are built at the end.
+    /// Sets a place without ring or owner: during loading, as rings are built at the end.
     pub(crate) fn load(&mut self, sector: u32, place: Place) {
         self.entries[sector as usize][0] = !place.0;
     }
@@ -108,20 +108,20 @@ impl Map {
         Owner::decode(self.owner[slot.index()])
     }
 
-    /// What is known of `sector` is needed soon.
+    /// Prefetches the entries of `sector`.
     #[inline]
     pub(crate) fn prefetch(&self, sector: u32) {
         self.prefetch_place(sector);
         prefetch(&self.tag, sector as usize);
     }
 
-    /// The place of `sector` is needed soon.
+    /// Prefetches the place of `sector`.
     #[inline]
     pub(crate) fn prefetch_place(&self, sector: u32) {
         prefetch(&self.entries, sector as usize);
     }
 
-    /// The owner of `slot` is needed soon.
+    /// Prefetches the owner of `slot`.
     #[inline]
     pub(crate) fn prefetch_owner(&self, slot: SlotAddr) {
         prefetch(&self.owner, slot.index());
@@ -132,7 +132,7 @@ impl Map {
         self.owner[slot.index()] = owner.encode();
     }
 
-    /// 16 bits of the checksum of the sector's content; 0 if not known.
+    /// 16 bits of the checksum of the sector's content; 0 if unknown.
     #[inline]
     pub(crate) fn tag(&self, sector: u32) -> u16 {
         self.tag[sector as usize]
@@ -155,13 +155,12 @@ impl Map {
         self.entries[member as usize][1] = sector ^ member;
     }
 
-    /// True if the ring of `member` takes no more.
+    /// True if the ring of `member` is full.
     pub(crate) fn is_full(&self, member: u32) -> bool {
         self.ring(member).count() >= OWNERS_MAX
     }
 
-    /// Takes `sector` out of its ring and gives it `place`, which holds no bytes. Returns a member that stays
-    /// behind, if any.
+    /// Removes `sector` from its ring and gives it `place`, which holds no bytes. Returns a remaining member, if any.
     #[inline]
     pub(crate) fn leave(&mut self, sector: u32, place: Place) -> Option<u32> {
         let next = self.next_in_ring(sector);
@@ -190,7 +189,7 @@ impl Map {
         }
     }
 
-    /// The sectors that share a place with `first`, beginning with it.
+    /// The sectors that share a place with `first`, starting with it.
     pub(crate) fn ring(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
         let mut at = Some(first);
         std::iter::from_fn(move || {
@@ -212,7 +211,7 @@ impl Map {
         self.entries[sector as usize][1] != 0
     }
 
-    /// Bytes of memory that a map of this size takes.
+    /// Bytes of memory of a map of this size.
     pub(crate) fn memory_bytes_of(sectors: u64, slots: u64) -> u64 {
         sectors * (size_of::<Entry>() as u64 + 2) + slots * 4
     }

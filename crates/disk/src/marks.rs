@@ -1,16 +1,16 @@
-//! Sectors that were programmed without a look for a copy: one bit a sector.
+//! Sectors that were programmed without looking for a copy: one bit per sector.
 //!
-//! Marks are kept in memory only. What is lost with them is found by [`crate::Disk::dedup_all`].
+//! Marks are kept in memory only. Copies missed when they are lost are found by [`crate::Disk::dedup_all`].
 //! Invariant: `count` bits are set; none of a sector that was overwritten since.
 
 use crate::huge_pages::zeros;
 
-/// See the module.
+/// The marks; see the module.
 #[derive(Default)]
 pub(crate) struct Marks {
     bits: Vec<u64>,
     count: u64,
-    /// Word where the search goes on.
+    /// The word where the search continues.
     at: usize,
 }
 
@@ -39,7 +39,7 @@ impl Marks {
         }
     }
 
-    /// Takes the mark off the next marked sector, going round.
+    /// Clears and returns the next mark, wrapping around.
     pub(crate) fn take(&mut self) -> Option<u32> {
         if self.count == 0 {
             return None;

@@ -1,13 +1,13 @@
-//! Nodes of the map tree on flash: where each is, and which have changed since they were written.
+//! Nodes of the map tree on flash: their locations, and which have changed since they were written.
 //!
-//! Map nodes are numbered first, log nodes after them. Only a checkpoint writes nodes, and an old node is let
-//! go only when a root that no longer needs it is durable; so garbage collection never moves a node, it only
-//! marks it changed (see gc.rs).
+//! Map nodes are numbered first, then log nodes. Only a checkpoint writes nodes, and an old node is released only when
+//! a root that no longer needs it is durable. So garbage collection never moves a node, but marks it changed (see
+//! gc.rs).
 
 use crate::format::{FANOUT, NO_SLOT};
 use vellum_base::SlotAddr;
 
-/// See the module.
+/// All nodes; see the module.
 pub(crate) struct Nodes {
     map_nodes: u32,
     slots: Vec<u32>,
@@ -17,7 +17,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Nothing on flash yet.
+    /// No nodes on flash yet.
     pub(crate) fn new(sectors: u64) -> Nodes {
         let map_nodes = sectors.div_ceil(FANOUT as u64) as u32;
         let mut nodes = Nodes {
@@ -47,7 +47,7 @@ impl Nodes {
     pub(crate) fn count(&self) -> u32 {
         self.slots.len() as u32
     }
-    /// Node number of the log node that lists `log`.
+    /// The number of the log node that lists `log`.
     pub(crate) fn of_log(&self, log: u32) -> u32 {
         self.map_nodes + log / FANOUT as u32
     }
@@ -60,19 +60,19 @@ impl Nodes {
     pub(crate) fn directories(&self) -> &[u32] {
         &self.directories
     }
-    /// Slots of the nodes that directory `directory` lists.
+    /// The slots of the nodes listed by directory `directory`.
     pub(crate) fn listed_in(&self, directory: u32) -> &[u32] {
         let from = directory as usize * FANOUT;
         &self.slots[from..(from + FANOUT).min(self.slots.len())]
     }
 
-    /// The place of a sector changed.
+    /// Marks the node of a sector whose place changed.
     #[inline]
     pub(crate) fn mark_sector(&mut self, sector: u32) {
         self.mark(sector / FANOUT as u32);
     }
 
-    /// A log slot was stored, moved or released.
+    /// Marks the node of a log slot that was stored, moved or released.
     pub(crate) fn mark_log(&mut self, log: u32) {
         let node = self.of_log(log);
         self.grow(node + 1);
@@ -95,7 +95,7 @@ impl Nodes {
         (0..self.directories.len() as u32).filter(|d| self.directory_changed[*d as usize]).collect()
     }
 
-    /// The node is being written as it is now; a change from here on counts for the next time.
+    /// Clears the mark of a node that is being written with its current contents; later changes mark it again.
     pub(crate) fn begin_writing(&mut self, node: u32) {
         self.changed[node as usize] = false;
     }
@@ -105,26 +105,26 @@ impl Nodes {
         self.directory_changed[directory as usize] = false;
     }
 
-    /// The node was written to `slot`: returns where it was before.
+    /// Records that the node was written to `slot`: returns its old location.
     pub(crate) fn written(&mut self, node: u32, slot: SlotAddr) -> Option<SlotAddr> {
         self.directory_changed[node as usize / FANOUT] = true;
         let old = std::mem::replace(&mut self.slots[node as usize], slot.0);
         (old != NO_SLOT).then_some(SlotAddr(old))
     }
 
-    /// The node is at `slot` now, as it was.
+    /// Records that the node was moved unchanged to `slot`.
     pub(crate) fn moved(&mut self, node: u32, slot: SlotAddr) {
         self.slots[node as usize] = slot.0;
         self.directory_changed[node as usize / FANOUT] = true;
     }
 
-    /// The directory was written to `slot`: returns where it was before.
+    /// Records that the directory was written to `slot`: returns its old location.
     pub(crate) fn directory_written(&mut self, directory: u32, slot: SlotAddr) -> Option<SlotAddr> {
         let old = std::mem::replace(&mut self.directories[directory as usize], slot.0);
         (old != NO_SLOT).then_some(SlotAddr(old))
     }
 
-    /// While loading: directory `directory` is at `slot` and lists `listed`.
+    /// During loading: adds directory `directory`, which is at `slot` and lists `listed`.
     pub(crate) fn load_directory(&mut self, directory: u32, slot: SlotAddr, listed: &[u32]) {
         let last = listed.iter().rposition(|s| *s != NO_SLOT).map_or(1, |i| i + 1);
         self.grow((directory as usize * FANOUT + last) as u32);

@@ -1,13 +1,13 @@
-//! Copies that are found after both were stored: the sectors that were marked while there was no time to look.
+//! Deduplication of sectors already stored: those that were marked while there was no time to look for copies.
 //!
-//! For a marked sector the fingerprint is looked up as it would have been at its write. Both places are read and their
-//! bytes compared; if they are equal, the sectors of the one are remapped to the other: each an event in the log, as
-//! a remap in-line is, and like it durable with the next flush. The slot that nobody needs any more is collected with
-//! its erase block, which is erased only when that is durable.
+//! For a marked sector the fingerprint is looked up as at its write. Both places are read and compared. If they are
+//! equal, the sectors of one are remapped to the other. Each remap is an event in the log, as in-line, and like it
+//! durable with the next flush. The slot no longer needed is collected with its erase block, which is erased only when
+//! that is durable.
 //!
 //! Invariants:
-//! 1. A sector is remapped only between two comparable reads under one taking of the lock.
-//! 2. What cannot be read is left as it is.
+//! 1. A sector is remapped only if both places were read and compared while holding the lock.
+//! 2. Unreadable sectors are left alone.
 
 use crate::disk::Disk;
 use crate::format::place::{At, Place};
@@ -18,12 +18,12 @@ use vellum_base::{Avoided, IoClass, Kind, Nanos, Result, SECTOR_BYTES, SlotAddr}
 use vellum_codes::Digest;
 
 impl Disk {
-    /// Requests served since the disk was made: whoever works in idle time sees by it that there are others.
+    /// Requests served since the disk was created: shows background work whether there are other users.
     pub fn requests_served(&self) -> u64 {
         self.ftl.lock().life.host_commands
     }
 
-    /// Looks for copies of up to `sectors` marked sectors. Returns how many are still marked.
+    /// Looks for copies of up to `sectors` marked sectors. Returns how many remain marked.
     pub fn dedup_some(&self, sectors: u32) -> Result<u64> {
         let (left, looked, done) = {
             let mut ftl = self.lock_for_write()?;
@@ -45,7 +45,8 @@ impl Disk {
 }
 
 impl Ftl {
-    /// Looks for a copy of a stored sector. Its bytes are read only if there may be one, where the flash keeps parity.
+    /// Looks for a copy of a stored sector. If the flash offers its parity, the bytes are read only if there may be
+    /// one.
     fn dedup_sector(&mut self, sector: u32, fingerprinter: &Fingerprinter) -> Result<()> {
         let place = self.map.place(sector);
         let At::Slot(slot) = place.at() else { return Ok(()) };
@@ -75,7 +76,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// The fingerprint of a stored sector from the spare area alone.
+    /// The fingerprint of a stored sector, from the spare area alone.
     fn digest_of_stored(
         &mut self,
         sector: u32,
@@ -93,7 +94,7 @@ impl Ftl {
         }))
     }
 
-    /// The bytes at a place, unless they cannot be read.
+    /// The bytes at a place, or `None` if they cannot be read.
     pub(crate) fn read_or_none(&mut self, place: Place) -> Result<Option<Box<[u8; SECTOR_BYTES]>>> {
         let mut data = Box::new([0; SECTOR_BYTES]);
         match self.read_place(place, IoClass::Background, &mut *data) {
@@ -103,8 +104,8 @@ impl Ftl {
         }
     }
 
-    /// Remaps the sectors at slot `from` to `to`, which holds the same bytes, as far as there is room for more owners.
-    /// Returns how many were remapped.
+    /// Remaps the sectors at slot `from` to `to`, which holds the same bytes, up to the limit of owners. Returns how
+    /// many were remapped.
     pub(crate) fn merge(&mut self, from: Place, to: Place, crc: u32) -> Result<u64> {
         let (Some(first), Some(member)) = (self.first_owner(from), self.first_owner(to)) else {
             return Ok(0);

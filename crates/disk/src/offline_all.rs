@@ -1,13 +1,13 @@
-//! Copies anywhere on the disk, without a table: `disk scrub --dedup`.
+//! Deduplication of the whole disk without a table: `disk scrub --dedup`.
 //!
-//! Only spare areas are read to find what may be equal. An out-of-band entry has the CRC-32C of the slot's plain bytes,
-//! whatever the flash below scrambles; slots of equal checksum are compared. Where there are more slots than fit into
-//! [`crate::Options::dedup_scan_bytes`], each pass takes a part of the checksums.
+//! Only spare areas are read to find candidates. An out-of-band entry has the CRC-32C of the slot's plain bytes,
+//! however the flash below scrambles; slots of equal checksum are compared. If there are more slots than fit into
+//! [`crate::Options::dedup_scan_bytes`], each pass processes a range of the checksums.
 //!
 //! Invariants:
-//! 1. What is found without the lock is a hint: owners, bytes and room are looked at again under it.
-//! 2. Work and memory are bounded, whoever made checksums meet: a slot is compared with [`LEADERS_MAX`] others at most,
-//!    and a pass that would need more memory leaves slots out.
+//! 1. What is found without the lock is a hint: owners, bytes and room are checked again under it.
+//! 2. Work and memory are bounded even if somebody constructs equal checksums: a slot is compared with at most
+//!    [`LEADERS_MAX`] others, and a pass that would need more memory skips slots.
 
 use crate::disk::Disk;
 use crate::format::oob::{Oob, SlotKind};
@@ -20,37 +20,37 @@ use std::ops::RangeInclusive;
 use vellum_base::{BlockAddr, IoClass, Nanos, Result, SECTOR_BYTES, SlotAddr};
 
 const HINT_BYTES: u64 = size_of::<Hint>() as u64;
-/// Different contents of one checksum that others are compared with.
+/// Maximum number of different contents of one checksum that others are compared with.
 const LEADERS_MAX: usize = 4;
-/// Slots compared under one taking of the lock.
+/// Slots compared per acquisition of the lock.
 const SLOTS_AT_ONCE: usize = 32;
 
-/// What [`Disk::dedup_all`] did.
+/// Results of [`Disk::dedup_all`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DedupReport {
-    /// Slots whose spare areas were looked at.
+    /// Slots whose spare areas were read.
     pub slots_seen: u64,
-    /// Slots whose spare areas were looked at and that were left out, as more have checksums alike than memory is for.
+    /// Of these, slots skipped because there were more with equal checksums than fit in memory.
     pub slots_left_out: u64,
-    /// Slots read, because their checksum is that of another.
+    /// Slots read because their checksum equals that of another.
     pub slots_compared: u64,
-    /// Sectors that now share what another stores.
+    /// Sectors that now share the slot of another.
     pub sectors_remapped: u64,
-    /// Flash set free, in bytes: it is won back as its erase blocks are collected.
+    /// Bytes of flash freed: they are regained when their erase blocks are collected.
     pub bytes_freed: u64,
 }
 
-/// Checksum of a slot, and the slot: a hint.
+/// A hint: checksum of a slot, and the slot.
 type Hint = (u32, SlotAddr);
 
 impl Disk {
-    /// Finds what is stored more than once, and stores it once. `progress` is told slots done and slots in all.
+    /// Finds duplicate slots and merges them. `progress` gets the number of slots done, and of all slots.
     pub fn dedup_all(&self, mut progress: impl FnMut(u64, u64)) -> Result<DedupReport> {
         let (geometry, memory_bytes) = {
             let ftl = self.ftl.lock();
             (ftl.geometry, ftl.options.dedup_scan_bytes)
         };
-        // Passes are not of equal size: half of the memory is for those that are larger.
+        // Passes are not of equal size: half of the memory is a reserve for larger ones.
         let hints_max = (memory_bytes / HINT_BYTES).max(SLOTS_AT_ONCE as u64) as usize;
         let passes = (2 * geometry.slots()).div_ceil(hints_max as u64).min(1 << 32);
         let mut report = DedupReport::default();
@@ -75,7 +75,7 @@ impl Disk {
         Ok(report)
     }
 
-    /// The slots of a block that sectors own and whose checksum is one of these.
+    /// The slots of a block that are owned by sectors and have one of these checksums.
     fn hints_of(&self, block: BlockAddr, checksums: &RangeInclusive<u32>) -> Result<Vec<Hint>> {
         if self.ftl.lock().blocks.valid(block) == 0 {
             return Ok(Vec::new());
@@ -94,7 +94,7 @@ impl Disk {
         Ok(slots.filter_map(hint).collect())
     }
 
-    /// Compares slots of equal checksum, and merges those that are equal.
+    /// Compares slots of equal checksum, and merges those with equal contents.
     fn merge_alike(&self, alike: &[Hint], report: &mut DedupReport) -> Result<()> {
         let mut leaders: Vec<SlotAddr> = Vec::new();
         for some in alike.chunks(SLOTS_AT_ONCE) {
@@ -111,7 +111,7 @@ impl Disk {
 }
 
 impl Ftl {
-    /// The bytes of a slot that sectors own, if they can be read.
+    /// The bytes of a slot owned by sectors, if they can be read.
     fn read_owned(&mut self, slot: SlotAddr) -> Result<Option<Box<[u8; SECTOR_BYTES]>>> {
         match self.map.owner(slot) {
             Owner::Sector(first) if !self.keeping.keeps(first) => self.read_or_none(Place::slot(slot)),
@@ -125,7 +125,7 @@ impl Ftl {
         leaders: &mut Vec<SlotAddr>,
         report: &mut DedupReport,
     ) -> Result<()> {
-        // The lock was free in between: they are read again.
+        // The lock was released in between, so they are read again.
         let mut led = Vec::new();
         for leader in leaders.drain(..) {
             led.extend(self.read_owned(leader)?.map(|data| (leader, data)));
@@ -154,7 +154,7 @@ impl Ftl {
     }
 }
 
-/// The checksums of a pass.
+/// The range of checksums of a pass.
 fn part(pass: u64, passes: u64) -> RangeInclusive<u32> {
     let bound = |pass: u64| (pass << 32) / passes;
     bound(pass) as u32..=(bound(pass + 1) - 1) as u32

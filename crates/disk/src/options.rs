@@ -1,24 +1,24 @@
-//! What a disk is made with, and how it is opened.
+//! Parameters for creating and opening a disk.
 
 use serde::Serialize;
 use std::ops::Range;
 use vellum_base::{Lba, Nanos};
 use vellum_codes::HashKind;
 
-/// How duplicate writes are found.
+/// How duplicates are detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DedupMode {
     /// Not at all.
     None,
-    /// Full index of a cryptographic hash, as dmdedup. Compares bytes unless [`Options::unverified`].
+    /// Full index of a cryptographic hash, like dmdedup. Compares bytes unless [`Options::unverified`].
     Strong(HashKind),
     /// Home writes of a file system's journal, found by a seeded whole-page hash and a byte compare.
     #[default]
     Journal,
-    /// The WOJ paper's rule, exactly (woj.txt, section 2.2). Can corrupt: for the lab.
+    /// Exactly the WOJ paper's rule (woj.txt, section 2.2). Can corrupt data: for the lab only.
     WojPaper(HashKind),
-    /// Any content, as far as a small table of fingerprints folded from ECC parity remembers it (ses-dedup.txt).
-    /// Compares bytes.
+    /// Any content, as far as it is in a small table of fingerprints folded from ECC parity (ses-dedup.txt). Compares
+    /// bytes.
     Ecc,
     /// The same with the paper's table (section V.B), for comparison. Compares bytes.
     EccPaper,
@@ -37,12 +37,12 @@ impl DedupMode {
         }
     }
 
-    /// True if sectors are fingerprinted by the parity of the error-correcting code.
+    /// True if the fingerprint is the parity of the error-correcting code.
     pub fn uses_parity(self) -> bool {
         matches!(self, DedupMode::Ecc | DedupMode::EccPaper)
     }
 
-    /// The mode with this name, optionally followed by a hash: `strong:sha256`.
+    /// The mode of this name, optionally followed by a hash: `strong:sha256`.
     pub fn by_name(text: &str) -> Option<DedupMode> {
         let (name, hash) = match text.split_once(':') {
             Some((name, hash)) => (name, Some(HashKind::by_name(hash)?)),
@@ -60,7 +60,7 @@ impl DedupMode {
     }
 }
 
-/// When copies are looked for, where parity is the fingerprint. Of the other modes all do so in-line.
+/// When copies are looked for, if parity is the fingerprint. Other modes do so in-line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DedupWhen {
@@ -68,8 +68,8 @@ pub enum DedupWhen {
     Inline,
     /// Later only: every write is programmed.
     Offline,
-    /// While it is written as far as [`Options::dedup_core_share`] and [`Options::dedup_wait_max`] allow, and of the
-    /// rest later.
+    /// While it is written as far as [`Options::dedup_core_share`] and [`Options::dedup_wait_max`] allow, and later for
+    /// the rest.
     #[default]
     Both,
 }
@@ -84,24 +84,24 @@ impl DedupWhen {
         }
     }
 
-    /// The one with this name.
+    /// The value of this name.
     pub fn by_name(text: &str) -> Option<DedupWhen> {
         [DedupWhen::Inline, DedupWhen::Offline, DedupWhen::Both].into_iter().find(|when| when.name() == text)
     }
 }
 
-/// What [`crate::Disk::format`] needs to know.
+/// Parameters of [`crate::Disk::format`].
 #[derive(Clone, Debug)]
 pub struct Format {
     /// Logical size in sectors.
     pub sectors: u64,
-    /// How duplicates are found.
+    /// How duplicates are detected.
     pub dedup: DedupMode,
-    /// Never share sectors that ext file systems keep copies of on purpose (superblocks, group descriptors).
+    /// Never share sectors that ext file systems keep redundantly on purpose (superblocks, group descriptors).
     pub keep_copies: bool,
     /// Rated endurance in bytes written by the host; 0 for none.
     pub tbw_bytes: u64,
-    /// Identity of the disk; with zeros, one is drawn from the environment.
+    /// Identity of the disk; if all zero, a random one is drawn from the environment.
     pub uuid: [u8; 16],
 }
 
@@ -112,7 +112,7 @@ impl Format {
     }
 }
 
-/// What stays the same through a disk's life.
+/// Properties that never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub uuid: [u8; 16],
@@ -124,64 +124,64 @@ pub(crate) struct Identity {
     pub tbw_bytes: u64,
 }
 
-/// How garbage collection picks its victim.
+/// How garbage collection chooses its victim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GcPolicy {
     /// The block with the fewest valid slots.
     Greedy,
-    /// The best ratio of space won × age to copying cost (Rosenblum and Ousterhout's LFS).
+    /// The best ratio of space gained × age to copying cost (Rosenblum and Ousterhout's LFS).
     #[default]
     CostBenefit,
 }
 
-/// Time that fingerprinting a 4 KiB sector takes on the modelled controller. Zero in production.
+/// CPU time for a 4 KiB sector on the modelled controller. Zero in production.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuModel {
-    /// The hash of the dedup mode, over what it covers.
+    /// The hash of the dedup mode, over the bytes it covers.
     pub hash: Nanos,
-    /// Everything else a write costs the controller.
+    /// All other CPU time of a write.
     pub request: Nanos,
 }
 
-/// How a disk is opened.
+/// Parameters of opening a disk.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Refuse writes.
     pub read_only: bool,
-    /// How garbage collection picks its victim.
+    /// How garbage collection chooses its victim.
     pub gc: GcPolicy,
     /// Pack sectors that are mostly zeros. `None`: only with [`DedupMode::Journal`].
     pub pack: Option<bool>,
-    /// Skip a write whose bytes the sector already holds, and all-zero sectors. Off only for bare baselines.
+    /// Skip all-zero sectors, and writes of bytes that the sector already holds. Off only for bare baselines.
     pub elide: bool,
-    /// Trust fingerprints without comparing bytes: the paper's `strong` baseline. Never for data you need.
+    /// Trust fingerprints without comparing bytes: the paper's `strong` baseline. Never for valuable data.
     pub unverified: bool,
-    /// Journals that the host names itself, instead of (not besides) those found by reading the disk.
+    /// Journals named by the host, instead of (not in addition to) those found by reading the disk.
     pub journals: Option<Vec<Range<Lba>>>,
-    /// Programs in flight before writers wait, for each die.
+    /// Programs in flight per die before writes wait.
     pub write_buffer_pages_per_die: u32,
-    /// Erase counts may differ by this much before cold data is moved to worn blocks.
+    /// Maximum difference of erase counts before cold data is moved to worn blocks.
     pub wear_spread_max: u32,
     /// Events between two checkpoints; 0 chooses by size.
     pub checkpoint_events: u64,
-    /// Recently journaled sectors kept in memory for the byte compare.
+    /// Number of recently journaled sectors kept in memory for the byte compare.
     pub verify_cache_sectors: u32,
     /// Entries of the fingerprint table of [`DedupMode::Ecc`], as a share of the sectors.
     pub dedup_table_share: f64,
     /// When copies are looked for by parity.
     pub dedup_when: DedupWhen,
-    /// Share of a core that looking in-line may take with [`DedupWhen::Both`].
+    /// Share of a core that in-line lookups may take with [`DedupWhen::Both`].
     pub dedup_core_share: f64,
-    /// A write waits no longer than this for the bytes it is compared with, with [`DedupWhen::Both`].
+    /// Maximum time a write waits for bytes to compare with, with [`DedupWhen::Both`].
     pub dedup_wait_max: Nanos,
-    /// Memory that [`crate::Disk::dedup_all`] may take; with less it reads spare areas several times.
+    /// Memory that [`crate::Disk::dedup_all`] may use; with less it reads spare areas several times.
     pub dedup_scan_bytes: u64,
-    /// Erases that the flash below is rated for; 0 if unknown.
+    /// Rated erases of the flash below; 0 if unknown.
     pub rated_erases: u32,
-    /// Fingerprinting cost in virtual time.
+    /// CPU costs in virtual time.
     pub cpu: CpuModel,
-    /// The host has a scrambler, too ([`crate::ses`]): what it writes is stored plain.
+    /// The host has a scrambler as well ([`crate::ses`]): what it writes is stored plain.
     pub host_scrambles: bool,
 }
 

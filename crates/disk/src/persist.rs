@@ -1,9 +1,8 @@
-//! What a flush keeps without programming: the open page and the open log slot, in NVRAM.
+//! What a flush saves without programming: the open page and the open log slot, in NVRAM.
 //!
-//! Two areas are written in turn, so that a cut while one is written leaves the other whole. An image leaves out
-//! what has been programmed since the one before; if that is still in flight when the power goes, the image before
-//! has it. So an area is written again only when everything programmed before the other one is finished, and
-//! recovery reads both.
+//! Two areas are written alternately, so that a power cut during a write leaves the other intact. An image omits what
+//! has been programmed since the previous one; if that is still in flight at a power cut, the previous image has it. So
+//! an area is overwritten only when everything programmed before the other one has completed, and recovery reads both.
 
 use crate::format::nvram::{NvramImage, area_bytes};
 use crate::format::oob::Oob;
@@ -11,9 +10,9 @@ use crate::ftl::Ftl;
 use vellum_base::{Error, FlashError, Kind, Nvram, Result, SECTOR_BYTES};
 
 impl Ftl {
-    /// Gathers everything volatile: into NVRAM where there is some, by programming half-empty pages elsewhere.
-    /// After a `sync` of the flash, everything up to the returned number is durable. (What collection records
-    /// while the log is being stored comes later, and is not.)
+    /// Saves everything volatile: in NVRAM if there is one, otherwise by programming partly filled pages. After a
+    /// `sync` of the flash, everything up to the returned number is durable. (Events recorded by collection while the
+    /// log is being stored are later, and are not.)
     pub(crate) fn persist(&mut self) -> Result<u64> {
         self.store_sealed()?;
         if self.nvram_fits() {
@@ -26,7 +25,7 @@ impl Ftl {
             self.log.seal();
             self.store_sealed()?;
             self.program_open_page()?;
-            // What a failed page held is found only by the records of the move: they belong to this flush.
+            // The contents of a failed page are found only by the records of their move, which belong to this flush.
             if !self.moved_from_bad {
                 return Ok(seq);
             }
@@ -41,7 +40,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// After a failed durability call nothing more is written.
+    /// Stops all writes after a failed durability call.
     pub(crate) fn poison(&mut self, cause: Error) -> Error {
         if cause.kind() != Kind::PowerLost {
             self.poisoned.get_or_insert_with(|| cause.to_string());
@@ -56,7 +55,7 @@ impl Ftl {
         self.flash.nvram().is_some_and(|n| n.bytes() >= 2 * area_bytes(self.geometry.slots_per_page()))
     }
 
-    /// Writes the NVRAM image, unless the last one still says it all.
+    /// Writes the NVRAM image, unless the last one is still current.
     pub(crate) fn write_nvram(&mut self) -> Result<()> {
         if self.seq == self.durable_seq {
             return Ok(());
@@ -88,7 +87,7 @@ impl Ftl {
     }
 }
 
-/// The NVRAM images of the disk `uuid` that check out, older first.
+/// The valid NVRAM images of the disk `uuid`, older first.
 pub(crate) fn read_nvram(
     nvram: &dyn Nvram,
     slots_per_page: u32,

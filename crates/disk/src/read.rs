@@ -1,4 +1,4 @@
-//! Reading what a place holds, and checking that it is what was stored there.
+//! Reading the contents of a place, and verifying them.
 
 use crate::format::oob::{OOB_ENTRY_BYTES, Oob};
 use crate::format::place::{At, Place};
@@ -38,7 +38,7 @@ impl Ftl {
         unpack(whole.get(from..to).ok_or_else(gone)?, out)
     }
 
-    /// Reads a slot and checks its checksum.
+    /// Reads a slot and verifies its checksum.
     pub(crate) fn read_slot(&mut self, slot: SlotAddr, class: IoClass, out: &mut [u8]) -> Result<()> {
         let (page, index) = self.geometry.page_of_slot(slot);
         if let Some(bytes) = self.page.slot(page, index) {
@@ -51,7 +51,7 @@ impl Ftl {
     }
 }
 
-/// Reads a slot from flash and compares it with the checksum in its out-of-band entry. Returns when it is there.
+/// Reads a slot from flash and verifies it against its out-of-band entry. Returns when the data is available.
 pub(crate) fn read_checked(
     flash: &dyn Flash,
     class: IoClass,
@@ -62,7 +62,7 @@ pub(crate) fn read_checked(
     read_with_entry(flash, class, page, index, out).map(|(_, done)| done.at)
 }
 
-/// The same, with the entry, and with how many bits had to be corrected.
+/// The same, also returning the entry, and how many bits were corrected.
 pub(crate) fn read_with_entry(
     flash: &dyn Flash,
     class: IoClass,
@@ -80,7 +80,7 @@ pub(crate) fn read_with_entry(
         .ok_or_else(|| Error::corrupt(format!("slot {index} of {page} does not match its checksum")))
 }
 
-/// Reads slot `slot`, which some metadata names, with its out-of-band entry.
+/// Reads slot `slot`, which metadata refers to, with its out-of-band entry.
 pub(crate) fn read_named(flash: &dyn Flash, slot: SlotAddr, out: &mut [u8; SECTOR_BYTES]) -> Result<Oob> {
     let geometry = flash.geometry();
     if u64::from(slot.0) >= geometry.slots() {
@@ -90,7 +90,7 @@ pub(crate) fn read_named(flash: &dyn Flash, slot: SlotAddr, out: &mut [u8; SECTO
     read_with_entry(flash, IoClass::Metadata, page, index, out).map(|(entry, _)| entry)
 }
 
-/// Out-of-band entries of pages `from` to `to` (without it) of a block; those of a page that cannot be read are none.
+/// Out-of-band entries of pages `from` to `to` (exclusive) of a block; an unreadable page has none.
 pub(crate) fn read_entries(
     flash: &dyn Flash,
     block: BlockAddr,
@@ -100,7 +100,7 @@ pub(crate) fn read_entries(
     read_spare(flash, IoClass::Metadata, block, from, to).map(|(entries, _)| entries)
 }
 
-/// The same, and when they are there.
+/// The same, also returning when they are available.
 pub(crate) fn read_spare(
     flash: &dyn Flash,
     class: IoClass,

@@ -1,14 +1,14 @@
-//! Fingerprints of what was stored before the disk was opened: the table of `ecc` is in memory only, and empty then.
+//! Fingerprints of contents stored before the disk was opened: the table of `ecc` is only in memory, and empty then.
 //!
-//! In idle time pages are gone through once, in the order in which they lie on flash. Where the flash keeps parity only
-//! spare areas are read: the fingerprint is folded from the parity, and the tag is that of the checksum in the
-//! out-of-band entry; else the data are. A sector whose tag is known was written or read since, and is left alone.
-//! Whoever meets a copy on the way is marked, and looked at as those are that were passed by when they were written:
-//! their marks go when a disk is closed.
+//! In idle time all pages are visited once, in the order on flash. If the flash offers its parity only spare areas are
+//! read: the fingerprint is folded from the parity, and the tag is that of the checksum in the out-of-band entry.
+//! Otherwise the data are read. A sector with a known tag was written or read since, and is skipped. A sector with a
+//! likely copy is marked, and checked later like those skipped at their write, whose marks are lost when a disk is
+//! closed.
 //!
 //! Invariants:
-//! 1. What is entered is a hint, as everything in the table: bytes are compared before anything is shared.
-//! 2. A step is bounded by the pages it is given, and a pass by those that the flash had when it began.
+//! 1. Entries are hints, like everything in the table: bytes are compared before anything is shared.
+//! 2. A step is bounded by the pages it is given, and the pass by those that the flash had when it began.
 //! 3. Nothing is programmed.
 
 use crate::disk::Disk;
@@ -21,23 +21,23 @@ use crate::read::read_spare;
 use vellum_base::{BlockAddr, Geometry, IoClass, Nanos, PageAddr, Result, SlotAddr};
 use vellum_codes::Digest;
 
-/// How far the pages of the flash have been gone through.
+/// Progress of the pass over the pages of the flash.
 #[derive(Default)]
 pub(crate) struct Refill {
     at: PageAddr,
     blocks: u32,
 }
 
-/// A slot, the sector that owns it, and what its content is.
+/// A sector that owns a slot, and the tag and fingerprint of its content.
 type Known = (u32, u16, Digest);
 
 impl Refill {
-    /// All of a flash, if there is a table to fill.
+    /// A pass over a whole flash, if there is a table to fill.
     pub(crate) fn of(geometry: &Geometry, is_wanted: bool) -> Refill {
         Refill { at: PageAddr::default(), blocks: if is_wanted { geometry.blocks() } else { 0 } }
     }
 
-    /// Pages that are left, those of empty blocks included.
+    /// Number of pages left, including those of empty blocks.
     fn left(&self, geometry: &Geometry) -> u64 {
         let blocks = u64::from(self.blocks.saturating_sub(self.at.block.0));
         (blocks * u64::from(geometry.pages_per_block)).saturating_sub(self.at.page.into())
@@ -45,8 +45,8 @@ impl Refill {
 }
 
 impl Disk {
-    /// Enters what up to `pages` pages of flash hold into the table of fingerprints, if it was stored before the disk
-    /// was opened. Returns how many pages are left; 0 where there is no table to fill.
+    /// Enters contents of up to `pages` pages of flash into the table of fingerprints, if they were stored before the
+    /// disk was opened. Returns how many pages are left; 0 if there is no table to fill.
     pub fn refill_some(&self, pages: u32) -> Result<u64> {
         let (left, learned, done) = {
             let mut ftl = self.lock_for_write()?;
@@ -64,7 +64,7 @@ impl Disk {
 }
 
 impl Ftl {
-    /// The next page, or a block without anything valid.
+    /// Processes the next page, or a block without valid slots.
     fn refill_next(&mut self, fingerprinter: &Fingerprinter) -> Result<()> {
         let page = self.refill.at;
         if page.block.0 >= self.refill.blocks {
@@ -89,7 +89,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Marks a sector of which there seems to be a copy: it may have waited for a look when the disk was closed.
+    /// Marks a sector that seems to have a copy: it may have been marked when the disk was closed.
     fn mark_if_stored_twice(&mut self, sector: u32, tag: u16, digest: Digest) {
         if self.budget.marks() {
             let own = self.map.place(sector);
@@ -100,7 +100,7 @@ impl Ftl {
         }
     }
 
-    /// The slots of a page on flash whose contents nobody has looked at, and the sectors that own them.
+    /// The slots of a page on flash whose contents are unknown, and the sectors that own them.
     fn unknown_in(&self, page: PageAddr) -> Vec<(u32, u32)> {
         let slots =
             (0..self.geometry.slots_per_page()).filter(|index| self.page.slot(page, *index).is_none());
@@ -133,7 +133,7 @@ impl Ftl {
         Ok(known.collect())
     }
 
-    /// The same from the data, where the flash keeps no parity. What cannot be read is not learned.
+    /// The same from the data, if the flash does not offer its parity. Unreadable slots are skipped.
     fn contents_read(
         &mut self,
         page: PageAddr,

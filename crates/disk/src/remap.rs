@@ -1,14 +1,16 @@
-//! Remaps that the host asks for: it knows that it is about to write what is stored already (docs/decisions/0021).
+//! Remaps requested by the host, which knows that it is about to write data that is already stored
+//! (docs/decisions/0021).
 //!
-//! Nothing is looked up or compared. The record of a remap carries the checksum of the bytes: should their program be
-//! lost in a power cut that the record survives, replay will notice. They are read for it, unless they were just now.
+//! Nothing is looked up or compared. The record of a remap includes the checksum of the bytes: if their program is lost
+//! in a power cut that the record survives, replay will notice. The bytes are read for the checksum, unless that was
+//! done recently.
 
 use crate::disk::Disk;
 use crate::format::place::{At, Place};
 use crate::ftl::{Ftl, Incoming};
 use vellum_base::{Avoided, IoClass, Lba, Nanos, Result, SECTOR_BYTES};
 
-/// Sectors handled under one taking of the lock.
+/// Sectors processed per acquisition of the lock.
 const CHUNK_SECTORS: u64 = 32;
 
 impl Disk {
@@ -40,7 +42,7 @@ impl Disk {
 }
 
 impl Ftl {
-    /// Makes `to` hold what `from` holds. False if it had to be stored again.
+    /// Gives `to` the content of `from`. False if it had to be stored again.
     fn remap_sector(&mut self, from: u32, to: u32) -> Result<bool> {
         let place = self.map.place(from);
         let shared = match place.at() {
@@ -53,7 +55,7 @@ impl Ftl {
                 let alone = self.map.is_full(from) || self.keeping.keeps(from) || self.keeping.keeps(to);
                 match self.known_crc(place).filter(|_| !alone) {
                     Some(crc) => {
-                        self.watch.note_cleared(to); // Nobody looks at what it becomes.
+                        self.watch.note_cleared(to); // its new content is not examined
                         self.remap(to, place, crc)?;
                     }
                     None => self.remap_read(to, place, alone)?,
@@ -67,14 +69,14 @@ impl Ftl {
         Ok(shared)
     }
 
-    /// The checksum of what was read there lately.
+    /// The checksum of a place that was read recently.
     fn known_crc(&self, place: Place) -> Option<u32> {
         let At::Slot(slot) = place.at() else { return None };
         let (page, _) = self.geometry.page_of_slot(slot);
         self.checked.crc(slot, self.blocks.erase_count(page.block))
     }
 
-    /// The same with bytes that are read; `alone`: they are stored again.
+    /// The same by reading the bytes; with `alone` they are stored again.
     fn remap_read(&mut self, to: u32, place: Place, alone: bool) -> Result<()> {
         let mut bytes = [0; SECTOR_BYTES];
         self.read_place(place, IoClass::Foreground, &mut bytes)?;

@@ -1,38 +1,38 @@
 //! Making room when the host finds no page: the emptiest blocks of all dies are emptied together, made durable once,
 //! and erased.
 //!
-//! Collection ahead of need ([`crate::gc`]) leaves this little to do, but a full disk must never lock itself up. Who
-//! may take the last free blocks: host writes leave two on each die (three on a single one). Collectors leave two in
-//! all, the *room*: one that a power cut may leave half filled, and one to win it back. The room is for rounds, for
-//! what has to be durable before any erase, for a page that takes the place of a failed one, and for a new root block,
-//! which gives the old one back.
+//! Collection ahead of need ([`crate::gc`]) leaves little to do here, but a full disk must never lock up. The use of
+//! the last free blocks is restricted: host writes leave two on each die (three on a single one). Collectors leave two
+//! in all, the *room*: one that a power cut may leave half filled, and one to regain it. The room is for rounds, for
+//! data that has to be durable before any erase, for a page that replaces a failed one, and for a new root block, which
+//! frees the old one.
 //!
 //! Invariants:
-//! 1. A round is begun only if it wins more pages than it takes: for copies, for what must be durable before the
-//!    erases, and for a page filled in part. So rounds end, and a disk from which nothing can be won is not worn out
-//!    by trying.
-//! 2. While room is made, copies, log and nodes come from the same open blocks: no page is kept for one of them.
-//! 3. The last free block is taken only if no round can be made without it, and by a round that wins one back.
+//! 1. A round is begun only if it gains more pages than it takes: for copies, for data that must be durable before the
+//!    erases, and for a partly filled page. So rounds end, and a disk on which nothing can be gained is not worn out by
+//!    trying.
+//! 2. While room is made, copies, log and nodes use the same open blocks: no page is reserved for one of them.
+//! 3. The last free block is taken only if no round is possible without it, and by a round that regains one.
 
 use crate::blocks::State;
 use crate::ftl::Ftl;
 use crate::map::Owner;
 use vellum_base::{BlockAddr, Cause, Geometry, Kind, PageAddr, Result, SlotAddr};
 
-/// Free blocks that collectors leave alone, over all dies.
+/// Number of free blocks over all dies that collectors do not use.
 pub(crate) const ROOM_BLOCKS: usize = 2;
 
-/// Free blocks of a die that host writes leave alone: over all dies more than the room.
+/// Number of free blocks of a die that host writes do not use: over all dies more than the room.
 pub(crate) fn reserved_blocks(geometry: &Geometry) -> usize {
     if geometry.dies() == 1 { ROOM_BLOCKS + 1 } else { ROOM_BLOCKS }
 }
 
-/// Blocks emptied in one round: more would keep the host waiting longer.
+/// Maximum number of blocks emptied in one round: more would block the host for longer.
 const VICTIMS_MAX: usize = 64;
-/// Records of moved sectors that fit a log slot, at least.
+/// Minimum number of records of moved sectors that fit in a log slot.
 const RECORDS_PER_LOG_SLOT: u64 = 128;
-/// What is tried in turn: free blocks left alone, and whether nodes are moved. A checkpoint may let go of no more
-/// than log slots; then blocks that held them are worth a round.
+/// The attempts, in order: free blocks not used, and whether nodes are moved. A checkpoint may release only log slots;
+/// then blocks that held them are worth another round.
 const ROUNDS: [(usize, Nodes); 6] = [
     (1, Nodes::Stay),
     (1, Nodes::Move),
@@ -43,8 +43,8 @@ const ROUNDS: [(usize, Nodes); 6] = [
 ];
 
 impl Ftl {
-    /// Wins at least one page, if that is possible at all. Does nothing while it is under way: making room itself
-    /// stores log slots.
+    /// Gains at least one page, if possible at all. Does nothing if called recursively: making room itself stores log
+    /// slots.
     pub(crate) fn make_room(&mut self) -> Result<bool> {
         if self.making_room {
             return Ok(false);
@@ -75,7 +75,7 @@ impl Ftl {
         Ok(false)
     }
 
-    /// The next page while room is made: of a block that is open already, before another is opened.
+    /// The next page while room is made: of an open block if possible, otherwise of a new one.
     pub(crate) fn room_page(&mut self) -> Result<Option<PageAddr>> {
         if let Some(begun) = self.page.at {
             self.leave_open_page(self.geometry.die_of(begun.block))?;
@@ -95,7 +95,7 @@ impl Ftl {
         Ok(frontier.next(&self.geometry))
     }
 
-    /// Log and nodes may have begun a page of the collector's block: it is programmed before the collector goes on.
+    /// Programs a page that log or nodes have begun in the collector's block, before the collector continues there.
     pub(crate) fn leave_open_page(&mut self, die: u32) -> Result<()> {
         let next = self.collectors[die as usize].frontier.next(&self.geometry);
         if self.page.at.is_none() || self.page.at != next {
@@ -108,7 +108,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Makes everything durable and erases every dead block. True if there was one.
+    /// Makes everything durable and erases all dead blocks. True if there were any.
     pub(crate) fn erase_all_dead(&mut self) -> Result<bool> {
         if self.blocks.dead_total() == 0 {
             return Ok(false);
@@ -124,7 +124,7 @@ impl Ftl {
         Ok(erased)
     }
 
-    /// One round. `spared` free blocks are left alone. False if nothing can be won so.
+    /// One round, which leaves `spared` free blocks. False if it can gain nothing.
     fn empty_some(&mut self, spared: usize, nodes: Nodes) -> Result<bool> {
         let Some(victims) = self.victims_worth_it(self.pages_left(spared), nodes) else { return Ok(false) };
         let mut slots: Vec<SlotAddr> =
@@ -146,7 +146,7 @@ impl Ftl {
         self.erase_all_dead()
     }
 
-    /// The emptiest blocks that can be emptied into `room` pages, if that wins any; a checkpoint alone may.
+    /// The emptiest blocks that can be emptied into `room` pages, if that gains any; a checkpoint alone may.
     fn victims_worth_it(&self, room: u64, nodes: Nodes) -> Option<Vec<BlockAddr>> {
         let per_block = u64::from(self.geometry.pages_per_block);
         let (mut victims, mut load) = (Vec::new(), Load::default());
@@ -164,7 +164,7 @@ impl Ftl {
                 continue;
             }
             let pages = self.pages_of_moving(&more, nodes);
-            // A slot that many sectors share may cost more records than its block wins. Another block may not.
+            // A slot shared by many sectors may cost more records than its block gains. Another block may not.
             if pages + lent > room || pages > self.pages_of_moving(&load, nodes) + per_block {
                 continue;
             }
@@ -191,7 +191,7 @@ impl Ftl {
         load
     }
 
-    /// True for data and log slots. Nodes are only marked, for the checkpoint that comes next.
+    /// True for data and log slots. Nodes are only marked, for the next checkpoint.
     fn has_to_be_copied(&mut self, slot: SlotAddr) -> bool {
         match self.map.owner(slot) {
             Owner::Nobody => return false,
@@ -202,16 +202,16 @@ impl Ftl {
         false
     }
 
-    /// Pages to copy and to store to, if `spared` free blocks are left alone.
+    /// Number of pages available for copies and stores if `spared` free blocks are not used.
     fn pages_left(&self, spared: usize) -> u64 {
         let open = self.collectors.iter().map(|c| u64::from(c.frontier.pages_left(&self.geometry)));
         let free = self.blocks.free_total().saturating_sub(spared) as u64;
         open.sum::<u64>() + free * u64::from(self.geometry.pages_per_block)
     }
 
-    /// Pages that copies take, and what has to be durable before the blocks may be erased: at most, and one to spare.
-    /// Of a checkpoint the nodes that are changed already: copies change more, which the checkpoint may find no room
-    /// for.
+    /// Maximum number of pages for the copies, and for data to be durable before the blocks are erased, and one more.
+    /// For a checkpoint this includes the nodes that have changed already: copies change more, for which the checkpoint
+    /// may find no room.
     fn pages_of_moving(&self, load: &Load, nodes: Nodes) -> u64 {
         let per_page = u64::from(self.geometry.slots_per_page());
         let begun = if self.nvram_fits() { 0 } else { self.page.oobs.len() as u64 + 1 };
@@ -223,26 +223,26 @@ impl Ftl {
         }
     }
 
-    /// Pages that a checkpoint takes, where so many `nodes` more have to be written.
+    /// Number of pages of a checkpoint that has to write `nodes` more nodes.
     fn pages_of_checkpoint(&self, nodes: u64) -> u64 {
         let nodes = nodes + self.nodes.changed().len() as u64 + self.nodes.directories().len() as u64;
         nodes.div_ceil(u64::from(self.geometry.slots_per_page())) + 1
     }
 
-    /// A root block that is used up is replaced by another, and given back.
+    /// Number of pages taken while a used-up root block is replaced by another, and then freed.
     fn pages_of_root_block(&self) -> u64 {
         u64::from(if self.root_needs_block() { self.geometry.pages_per_block } else { 0 })
     }
 
-    /// Pages of the blocks that hold nothing but nodes which a checkpoint lets go of, and of log slots.
+    /// Pages of blocks that hold only nodes released by a checkpoint, and of log slots.
     fn pages_a_checkpoint_frees(&self) -> u64 {
         let aside =
             self.blocks.in_state(State::Aside).count() as u64 * u64::from(self.geometry.pages_per_block);
         aside + self.log.uncovered() as u64 / u64::from(self.geometry.slots_per_page())
     }
 
-    /// A checkpoint; if no room is left for it, as copies changed many nodes or the flash failed meanwhile, another
-    /// round may find some.
+    /// Completes a checkpoint; if there is no room for it, because copies changed many nodes or the flash failed
+    /// meanwhile, another round may find some.
     fn checkpoint_if_room(&mut self) -> Result<()> {
         match self.complete_checkpoint(false) {
             Err(e) if e.kind() == Kind::NoSpace && self.poisoned.is_none() => Ok(()),
@@ -251,18 +251,18 @@ impl Ftl {
     }
 }
 
-/// Whether a round moves nodes, which takes a checkpoint, or leaves blocks alone that hold some.
+/// Whether a round moves nodes, which takes a checkpoint, or skips blocks that hold any.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nodes {
     Stay,
     Move,
 }
 
-/// What is in blocks that are to be emptied.
+/// Contents of blocks that are to be emptied.
 #[derive(Clone, Copy, Default)]
 struct Load {
     copies: u64,
-    /// Log records of sectors that share a slot.
+    /// Number of log records of sectors that share a slot.
     records: u64,
     nodes: u64,
 }

@@ -12,7 +12,7 @@ pub(crate) struct FoundRoot {
     pub at: PageAddr,
 }
 
-/// Every readable root on the device.
+/// Finds every readable root on the device.
 pub(crate) fn find_roots(flash: &dyn Flash) -> Result<Vec<FoundRoot>> {
     let mut roots = Vec::new();
     for block in (0..flash.geometry().blocks()).map(BlockAddr) {
@@ -23,7 +23,7 @@ pub(crate) fn find_roots(flash: &dyn Flash) -> Result<Vec<FoundRoot>> {
         if written == 0 {
             continue;
         }
-        // A root block is told by its first page; if that is torn, by the others.
+        // A root block is recognised by its first page; if that is torn, by the others.
         let first = read_entries(flash, block, 0, 1)?;
         let holds_roots = match first[0].first() {
             Some(Some(entry)) => entry.kind == SlotKind::Root,

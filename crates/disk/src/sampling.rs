@@ -1,17 +1,17 @@
-//! Looks at what may pay, as often as it did lately.
+//! Adaptive sampling of lookups that may pay, according to recent results.
 //!
-//! After a look that paid the next chance is taken, too; after each that did not, twice as many are let pass. So what
-//! never pays costs one chance in [`PASSED_MAX`], and what begins to pay is noticed within as many.
+//! After a lookup that paid, the next chance is taken, too; after each that did not, about twice as many chances are
+//! skipped. So lookups that never pay cost one chance in `PASSED_MAX + 1`, and a change is noticed within as many.
 
-/// Chances let pass between two looks, at most.
+/// Maximum number of chances skipped between two lookups.
 const PASSED_MAX: u32 = 63;
 
-/// See the module.
+/// State of the sampling; see the module.
 #[derive(Default)]
 pub(crate) struct Sampling {
-    /// Chances to let pass after a look.
+    /// Number of chances to skip after a lookup.
     interval: u32,
-    /// Chances to let pass now.
+    /// Number of chances to skip now.
     left: u32,
 }
 
@@ -23,7 +23,7 @@ impl Sampling {
         now
     }
 
-    /// What came of the look.
+    /// Records whether the lookup paid.
     pub(crate) fn learned(&mut self, paid: bool) {
         self.interval = if paid { 0 } else { (2 * self.interval + 1).min(PASSED_MAX) };
         self.left = self.interval;

@@ -1,41 +1,40 @@
-//! What the flash's scrambler begins with in each slot, and which slots it is to leave alone.
+//! The seeds of the flash's scrambler for each slot, and which slots it must not scramble.
 //!
-//! A host that scrambles, too, wants its data stored plain ([`crate::ses`]). But cells disturb their neighbours where
-//! those are alike, which is why there are scramblers. So this is where "plain" ends:
+//! A host that scrambles as well wants its data stored plain ([`crate::ses`]). But cells disturb their neighbours if
+//! these are alike, which is why drives have scramblers. So storing data plain has limits:
 //!
 //! 1. Host data are stored plain only if the host scrambles; everything else has a seed that no other slot has.
-//! 2. No sector is stored plain that repeats itself along the page, or the sector at the same place in the page before
-//!    it in its erase block. It is stored as it came over the bus: as noise.
+//! 2. No sector is stored plain that repeats itself along the page, or that equals the sector at the same position in
+//!    the previous page of its erase block. It is stored as it came over the bus: as noise.
 //!
-//! Another place would do for one such sector, but not for many: a file full of one pattern meets itself wherever it
-//! goes.
+//! Another place would do for one such sector, but not for many: a file full of one pattern meets itself everywhere.
 
 use crate::format::oob::SlotKind;
 use crate::ftl::Ftl;
 use vellum_base::{PLAIN_SEED, PageAddr, SECTOR_BYTES};
 
-/// Words of a sector that may equal the word before them: an eighth.
+/// Maximum number of words of a sector that equal the previous word: an eighth.
 const REPEATS_MAX: usize = SECTOR_BYTES / 8 / 8;
 
-/// What was stored plain in the page programmed last on a die.
+/// What was stored plain in the page last programmed on a die.
 #[derive(Clone, Default)]
 pub(crate) struct LastPage {
     at: Option<PageAddr>,
-    /// Checksum of each slot's data; `None` of those that are noise.
+    /// Checksum of each slot's data; `None` for those stored as noise.
     plain: Vec<Option<u32>>,
 }
 
-/// Sectors of host data that were programmed since the disk was opened, if the host scrambles.
+/// Sectors of host data programmed since the disk was opened, if the host scrambles.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PlainCount {
-    /// As they are.
+    /// Stored plain.
     pub plain: u64,
-    /// As noise all the same.
+    /// Stored as noise nevertheless.
     pub noise: u64,
 }
 
 impl Ftl {
-    /// The open page was programmed with these seeds.
+    /// Counts the sectors of the open page, which was programmed with these seeds.
     pub(crate) fn count_plain(&mut self, seeds: &[u64]) {
         if self.options.host_scrambles {
             let data = self.page.oobs.iter().zip(seeds).filter(|(entry, _)| entry.kind == SlotKind::Data);
@@ -46,8 +45,8 @@ impl Ftl {
         }
     }
 
-    /// The seeds of the open page's slots, of which `last` is the last one's data if they are not gathered with it. The
-    /// page will be programmed.
+    /// The seeds of the open page's slots. `last` is the data of the last slot, if that is not gathered with the
+    /// others. The caller is about to program the page.
     pub(crate) fn seeds(&mut self, page: PageAddr, last: Option<&[u8]>) -> [u64; crate::SLOTS_PER_PAGE_MAX] {
         let mut seeds = [0; crate::SLOTS_PER_PAGE_MAX];
         for (seed, entry) in seeds.iter_mut().zip(&self.page.oobs) {
@@ -79,7 +78,7 @@ impl Ftl {
     }
 }
 
-/// True if more than an eighth of the words equal the word before them.
+/// True if more than an eighth of the words equal the previous word.
 fn repeats_itself(sector: &[u8]) -> bool {
     let (words, _) = sector.as_chunks::<8>();
     words.iter().zip(&words[1..]).filter(|(a, b)| a == b).count() > REPEATS_MAX

@@ -1,20 +1,20 @@
-//! Host-side SES-Dedup: a scrambler in the host's software, before a device that scrambles (ses-dedup.txt, section
+//! Host-side SES-Dedup: a scrambler in the host's software, in front of a device that scrambles (ses-dedup.txt, section
 //! III.B).
 //!
-//! The host XORs every sector with the keystream that the device will XOR it with, so plain data land on flash. What
-//! the device's code computes of them anyway is then the parity of plain data, and equal for equal sectors.
+//! The host XORs every sector with the same keystream as the device, so plain data reach the flash. The parity that the
+//! device's code computes anyway is then that of plain data, and equal for equal sectors.
 //!
 //! ```text
 //! host ── its scrambler ── the bus: noise ── the device's scrambler ── disk: plain ── flash: plain, and parity of it
 //! ```
 //!
-//! In a drive the scrambler sits behind the mapping. It goes by sector, so that it may as well sit before it: nothing
-//! that the mapping does depends on it, but for those parts that look at data, and for them plain data are the right
-//! ones. So zeros are elided, duplicates compared and journals read in this mode as in the other.
+//! In a drive the scrambler is below the mapping. It depends only on the sector, so it may as well be modelled above
+//! it: nothing in the mapping depends on scrambling, except the parts that examine data, for which plain data are
+//! right. So zeros are elided, duplicates compared and journals read in this mode as in others.
 //!
 //! Invariants:
-//! 1. [`host_side`] takes only a scrambler that is the device's, for every one of its sectors: another would store
-//!    noise, and what was stored could be read only with the same mistake.
+//! 1. [`host_side`] accepts only a scrambler equal to the device's for all its sectors: another would store noise,
+//!    readable only with the same wrong scrambler.
 //! 2. Metadata are scrambled by the device: the host does not see them.
 
 use crate::Disk;
@@ -25,25 +25,25 @@ use vellum_base::{
 };
 use vellum_codes::scrambler::Scrambler;
 
-/// A device before which data are scrambled on their way there, and on their way back.
+/// A device with a scrambler in front, applied in both directions.
 struct Scrambled<D, K> {
     device: D,
     keystream: K,
 }
 
 trait Keystream: Send + Sync {
-    /// Scrambles a sector, or descrambles it: the same.
+    /// Scrambles a sector; the same call descrambles it.
     fn xor(&self, lba: Lba, sector: &mut [u8]);
 }
 
-/// That of the device itself.
+/// The scrambler of the device itself.
 struct OfFlash(Arc<dyn Flash>);
 
-/// `disk`, opened with [`crate::Options::host_scrambles`], as a host has it that knows the device's scrambler and
+/// `disk`, opened with [`crate::Options::host_scrambles`], as seen by a host that knows the device's scrambler and
 /// undoes it.
 ///
-/// [`Kind::Unsupported`] if the device does not scramble by sector, [`Kind::Invalid`] if `scrambler` is another than
-/// the device's or does not know all of its sectors.
+/// [`Kind::Unsupported`] if the device does not scramble by sector, [`Kind::Invalid`] if `scrambler` differs from the
+/// device's or does not know all of its sectors.
 pub fn host_side(disk: Arc<Disk>, scrambler: Scrambler) -> Result<Arc<dyn BlockDevice>> {
     let keystream = OfFlash::new(disk.flash.clone())?;
     keystream.check(&scrambler, disk.info().sectors)?;
@@ -52,8 +52,8 @@ pub fn host_side(disk: Arc<Disk>, scrambler: Scrambler) -> Result<Arc<dyn BlockD
 }
 
 impl Disk {
-    /// The slot of flash that holds a sector's bytes, alone or for others too. `None` of a sector that is a hole,
-    /// zeros, packed with others, or not on flash yet.
+    /// The slot of flash that holds a sector's bytes, alone or shared. `None` for a sector that is a hole, zeros,
+    /// packed with others, or not on flash yet.
     pub fn slot_of(&self, lba: Lba) -> Result<Option<SlotAddr>> {
         self.info().check_range(lba, 1)?;
         let ftl = self.ftl.lock();
@@ -62,7 +62,7 @@ impl Disk {
         Ok(ftl.page.slot(page, index).is_none().then_some(slot))
     }
 
-    /// True if the sector's bytes are those of others, too: then its slot's keystream may be that of another address.
+    /// True if the sector shares its place: then its slot's keystream may be that of another address.
     pub fn is_shared(&self, lba: Lba) -> Result<bool> {
         self.info().check_range(lba, 1)?;
         Ok(self.ftl.lock().map.is_shared(lba.0 as u32))
@@ -83,7 +83,8 @@ impl OfFlash {
         Err(Error::new(Kind::Unsupported, why))
     }
 
-    /// Refuses another's keystreams. They are an affine function of the address, so a few prove all.
+    /// Refuses keystreams of another scrambler. They are an affine function of the address, so a few samples are a
+    /// proof.
     fn check(&self, scrambler: &Scrambler, sectors: u64) -> Result<()> {
         let powers = (0..64).map(|bit| 1 << bit).take_while(|power| *power < sectors);
         for address in [0].into_iter().chain(powers) {

@@ -1,5 +1,5 @@
-//! What a disk tells about itself: the ledger, SMART-log-like fields, wear. The JSON form is documented in
-//! docs/json/stat.md and stable: fields are added, never renamed.
+//! Statistics of a disk: the ledger, SMART-log-like fields, wear. The JSON form is documented in docs/json/stat.md and
+//! stable: fields are added, never renamed.
 
 use crate::blocks::State;
 use crate::disk::Disk;
@@ -12,7 +12,7 @@ use vellum_base::{
     Avoided, BlockAddr, BlockState, Cause, FlashCounters, Lba, LedgerSnapshot, Parity, Scrambling,
 };
 
-/// Share of spare blocks below which a disk warns, in percent.
+/// Share of spare blocks in percent below which a warning is set.
 const SPARE_THRESHOLD_PERCENT: u32 = 10;
 const HISTOGRAM_BINS: u32 = 16;
 
@@ -29,35 +29,35 @@ pub struct DiskStat {
     pub mapped_bytes: u64,
     /// Flash that holds valid data and metadata.
     pub valid_bytes: u64,
-    /// How duplicates are found.
+    /// How duplicates are detected.
     pub dedup: &'static str,
-    /// Sectors that are never shared, as file systems keep copies of what they hold (`--keep-copies`); null if that was
-    /// not asked for.
+    /// Sectors never shared because file systems keep redundant copies of their content on purpose (`--keep-copies`);
+    /// null if not requested.
     pub kept_sectors: Option<u64>,
-    /// Sectors programmed without a look for a copy, and marked for a later one; marks go when the disk is closed.
+    /// Sectors programmed without looking for a copy, and marked for later; marks are lost when the disk is closed.
     pub dedup_waiting_sectors: u64,
-    /// Sectors fingerprinted since opening, so that writes of the same are found: those of the journals, with `strong`
-    /// every content, with `ecc` what idle time was enough for.
+    /// Sectors fingerprinted since opening, so that writes of the same content are found: those of the journals, with
+    /// `strong` all contents, with `ecc` as many as idle time allowed.
     pub learned_sectors: u64,
-    /// Takes no more writes since a durability failure; why.
+    /// Why the disk accepts no more writes, after a durability failure.
     pub poisoned: Option<String>,
     /// Bytes written, programmed and avoided.
     pub ledger: LedgerStat,
     /// Fields of the NVMe SMART log, by their names there.
     pub smart: SmartLog,
-    /// The error-correcting code of the flash, and what it put right.
+    /// The error-correcting code of the flash, and what it corrected.
     pub code: CodeStat,
     /// Wear of the erase blocks.
     pub wear: WearStat,
     /// Memory in use.
     pub memory: MemoryStat,
-    /// Journals found, and file systems that do not gain and why.
+    /// Journals found, and file systems without benefit, with the reason.
     pub file_systems: Vec<FileSystemStat>,
-    /// Journals that the host named when the disk was opened: then none are looked for.
+    /// Journals named by the host when the disk was opened: then none are discovered.
     pub named_journals: Vec<JournalStat>,
 }
 
-/// The ledger in names.
+/// The ledger with named entries.
 #[derive(Clone, Debug, Serialize)]
 pub struct LedgerStat {
     /// Bytes the host read.
@@ -66,7 +66,7 @@ pub struct LedgerStat {
     pub host_written_bytes: u64,
     /// Bytes programmed, all causes.
     pub programmed_bytes: u64,
-    /// What the flash itself counted: equals `programmed_bytes`.
+    /// Bytes programmed as counted by the flash itself: equals `programmed_bytes`.
     pub device_programmed_bytes: u64,
     /// Bytes avoided, all reasons.
     pub avoided_bytes: u64,
@@ -79,7 +79,7 @@ pub struct LedgerStat {
 }
 
 impl LedgerStat {
-    /// A ledger in names, beside what the device counted.
+    /// A ledger with named entries, and the device's count.
     pub fn new(ledger: &LedgerSnapshot, device_programmed_bytes: u64) -> LedgerStat {
         let present =
             |pairs: Vec<(&'static str, u64)>| pairs.into_iter().filter(|(_, bytes)| *bytes > 0).collect();
@@ -96,16 +96,16 @@ impl LedgerStat {
     }
 }
 
-/// As `nvme smart-log -o json` names them, with the endurance group's media counter.
+/// Field names as in `nvme smart-log -o json`, with the endurance group's media counter.
 #[derive(Clone, Debug, Serialize)]
 pub struct SmartLog {
     /// Bit 0: spare below threshold. Bit 2: reliability degraded. Bit 3: read-only.
     pub critical_warning: u8,
     /// Spare erase blocks left, percent of those set aside.
     pub avail_spare: u32,
-    /// Below this the disk warns.
+    /// The warning threshold.
     pub spare_thresh: u32,
-    /// Rated life used, percent; may pass 100.
+    /// Rated life used, percent; may exceed 100.
     pub percent_used: u32,
     /// Units of 1000 × 512 bytes.
     pub data_units_read: u64,
@@ -119,7 +119,7 @@ pub struct SmartLog {
     pub power_cycles: u64,
     /// Hours in service.
     pub power_on_hours: f64,
-    /// Openings that found no clean close.
+    /// Openings without a preceding clean close.
     pub unsafe_shutdowns: u64,
     /// Reads that could not be corrected.
     pub media_errors: u64,
@@ -130,17 +130,17 @@ pub struct SmartLog {
 pub struct CodeStat {
     /// Its name; `None` if pages are not coded above what the flash itself does.
     pub name: Option<&'static str>,
-    /// What data are scrambled with: `off`, `lba` or `page`.
+    /// How data are scrambled: `off`, `lba` or `page`.
     pub scrambler: &'static str,
-    /// Who undoes that for deduplication: `host` or `device`; null if nothing is scrambled.
+    /// Where scrambling is undone for deduplication: `host` or `device`; null if nothing is scrambled.
     pub unscrambled_by: Option<&'static str>,
-    /// Sectors programmed plain since the disk was opened, as the host scrambles, too.
+    /// Sectors programmed plain since the disk was opened, because the host scrambles as well.
     pub sectors_plain: u64,
-    /// Sectors programmed as noise all the same, as cells side by side would have been alike.
+    /// Sectors programmed as noise nevertheless, because neighbouring cells would have been alike.
     pub sectors_noise: u64,
-    /// Wrong bits put right since the flash was made.
+    /// Bits corrected since the flash was created.
     pub bits_corrected: u64,
-    /// Reads that could not be put right since then.
+    /// Uncorrectable reads since then.
     pub reads_uncorrectable: u64,
 }
 
@@ -179,11 +179,11 @@ pub struct WearStat {
     pub histogram: Vec<(u32, u32)>,
     /// Blocks that are bad.
     pub bad_blocks: u32,
-    /// Erases a block is rated for; 0 if unknown.
+    /// Rated erases of a block; 0 if unknown.
     pub rated_erases: u32,
     /// Rated endurance in bytes written by the host; 0 if unknown.
     pub tbw_bytes: u64,
-    /// Days until the rating is used up, going on as since the disk was made.
+    /// Days until the rated life is used up, at the average rate since the disk was created.
     pub projected_days_left: Option<f64>,
 }
 
@@ -192,7 +192,7 @@ pub struct WearStat {
 pub struct MemoryStat {
     /// Map, reverse map and content tags.
     pub map_bytes: usize,
-    /// The same for each sector.
+    /// The same per sector.
     pub map_bytes_per_sector: f64,
     /// Fingerprint tables of the dedup policy.
     pub dedup_bytes: usize,
@@ -202,12 +202,12 @@ pub struct MemoryStat {
     pub other_bytes: usize,
 }
 
-/// A journal, or a part of one, that the host named.
+/// A journal, or a part of one, named by the host.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct JournalStat {
-    /// Where it begins.
+    /// Its offset on the disk.
     pub offset_bytes: u64,
-    /// How long it is.
+    /// Its length.
     pub bytes: u64,
 }
 
@@ -218,16 +218,16 @@ pub struct FileSystemStat {
     pub kind: &'static str,
     /// Partition number, if it lies in one.
     pub partition: Option<u32>,
-    /// Its journal in bytes, if writes to it save writes at home.
+    /// The size of its journal in bytes, if writes to it save writes at home.
     pub journal_bytes: Option<u64>,
-    /// Pieces the journal lies in.
+    /// Number of extents of the journal.
     pub journal_extents: usize,
     /// Why there is no benefit.
     pub no_benefit: Option<String>,
 }
 
 impl Disk {
-    /// Everything the disk can tell about itself.
+    /// All statistics of the disk.
     pub fn stat(&self) -> DiskStat {
         let ledger = self.ledger();
         let counters = self.flash.counters();
@@ -343,7 +343,7 @@ fn histogram(counts: &[u32], min: u32, max: u32) -> Vec<(u32, u32)> {
     (0..bins).map(upper).zip(found).collect()
 }
 
-/// Share of the rated life used: by erases if rated so, else by host writes.
+/// Share of the rated life used: by host writes if rated in them, else by erases.
 fn life_used(mean_erases: f64, rated_erases: u32, host_bytes: u64, tbw_bytes: u64) -> Option<f64> {
     match (rated_erases, tbw_bytes) {
         (0, 0) => None,

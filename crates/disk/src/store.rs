@@ -1,10 +1,11 @@
-//! Where bytes go: pages are opened on one die after another, gathered slot by slot, programmed, and left again
-//! when their block turns out bad.
+//! Storing data: pages are opened on one die after another, filled slot by slot, and programmed; they are abandoned if
+//! their block turns out bad.
 //!
 //! Invariants:
 //! 1. Slots are gathered for one page at a time; a page is programmed when its last slot is stored, or padded.
-//! 2. A slot is given an owner only by who stored it; until its page is programmed its bytes are read from memory.
-//! 3. Bytes are booked when their program succeeded, or as `Failed`.
+//! 2. A slot gets its owner only from the code that stored it; until its page is programmed its bytes are read from
+//!    memory.
+//! 3. Bytes are recorded in the ledger when their program has succeeded, or as `Failed`.
 
 use crate::blocks::State;
 use crate::format::oob::{OOB_ENTRY_BYTES, Oob, SlotKind};
@@ -18,7 +19,7 @@ use vellum_base::{
     SlotAddr, Source,
 };
 
-/// Which owners of a moved slot its new out-of-band entry already names.
+/// The owners of a moved slot that its new out-of-band entry already names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
     /// The first of the ring.
@@ -28,18 +29,18 @@ pub(crate) enum Recorded {
 }
 
 impl Ftl {
-    /// Makes sure that a page is open. This may collect, and so move slots, store log slots and complete a
-    /// checkpoint: what is to be stored is looked at afterwards.
+    /// Makes sure that a page is open. This may collect, and so move slots, store log slots and complete a checkpoint:
+    /// so the caller determines what to store afterwards.
     pub(crate) fn prepare_page(&mut self) -> Result<()> {
         if self.page.at.is_none() {
             let page = self.open_page()?;
-            // Making room may have begun a page of its own; then `page` stays next in line.
+            // Making room may have begun a page of its own; then `page` remains the next.
             self.page.at.get_or_insert(page);
         }
         Ok(())
     }
 
-    /// Stores 4 KiB in the next slot under the next number. The caller gives it an owner.
+    /// Stores 4 KiB in the next slot with the next number. The caller sets its owner.
     pub(crate) fn store(
         &mut self,
         kind: SlotKind,
@@ -69,7 +70,7 @@ impl Ftl {
         }
     }
 
-    /// Programs the open page, with `last` as its last slot or padded. Returns where it went.
+    /// Programs the open page, with `last` as its last slot or padded. Returns its address.
     fn program_page(&mut self, last: Option<&[u8]>) -> Result<PageAddr> {
         let mut oob = [0; crate::SLOTS_PER_PAGE_MAX * OOB_ENTRY_BYTES];
         let oob = &mut oob[..self.page.oobs.len() * OOB_ENTRY_BYTES];
@@ -113,7 +114,7 @@ impl Ftl {
         }
     }
 
-    /// The open page could not be programmed: its block is retired.
+    /// Retires the block of the open page, which could not be programmed.
     fn condemn(&mut self, bad: PageAddr) {
         self.ledger.programmed(Cause::Failed, self.geometry.page_bytes.into());
         self.frontier_at(bad).abandon();
@@ -122,10 +123,10 @@ impl Ftl {
         self.checkpoint.page_failed();
     }
 
-    /// The slots of the open page, whose block is bad, move to another page. If there is none, they stay in
-    /// memory, where they can be read.
+    /// Moves the slots of the open page, whose block is bad, to another page. If there is none, they stay in memory,
+    /// where they can be read.
     fn leave_bad_page(&mut self, bad: PageAddr) -> Result<()> {
-        // Nothing may be stored while the page is between two places: no collection now.
+        // Nothing may be stored while the page is between two addresses: no collection now.
         let collecting = self.set_making_room(true);
         let page = self.open_page();
         self.set_making_room(collecting);
@@ -135,7 +136,7 @@ impl Ftl {
             let (from, to) = (self.geometry.slot_of(bad, index), self.geometry.slot_of(page, index));
             self.relocate(from, to, self.page.oobs[index as usize].data_crc, Recorded::Nowhere)?;
         }
-        // What is being stored comes after the moves: one of them may be of the same sector's version before.
+        // The slot being stored comes after the moves: one of them may be of the previous version of its sector.
         let staged = self.page.data.len() / SECTOR_BYTES;
         if let Some(entry) = self.page.oobs.get_mut(staged).filter(|e| e.kind == SlotKind::Data) {
             self.seq += 1;
@@ -144,7 +145,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// A block went bad: whatever is valid in it will be moved out.
+    /// Retires a block that went bad: its valid slots will be moved out.
     pub(crate) fn retire(&mut self, block: BlockAddr) {
         self.blocks.retire(block);
         if self.blocks.state(block) == State::Retiring {
@@ -153,8 +154,8 @@ impl Ftl {
         }
     }
 
-    /// What was in slot `from`, with checksum `crc`, is in slot `to`: its owners follow, each move an event of its
-    /// own.
+    /// Moves the owners of slot `from` to slot `to`, which has its content, with checksum `crc`. Each move is an event
+    /// of its own.
     pub(crate) fn relocate(
         &mut self,
         from: SlotAddr,
@@ -193,7 +194,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Chooses the page that the next slots are gathered for.
+    /// Chooses the next page to fill.
     fn open_page(&mut self) -> Result<PageAddr> {
         if self.is_making_room() {
             let dies = 0..self.geometry.dies();
@@ -212,16 +213,16 @@ impl Ftl {
                     return Ok(page);
                 }
             }
-            // What is won now is the host's, and not to be spent on collecting ahead.
+            // Pages gained now are for the host, not to be spent on collecting ahead.
             collects_ahead = false;
             if !self.make_room()? {
-                // What was stored on the way may have left a page begun.
+                // Stores during this may have left a page begun.
                 return self.page.at.or_else(|| self.page_beyond_room()).ok_or_else(no_space);
             }
         }
     }
 
-    /// Nothing can be won: the host gets what the collectors do not need either.
+    /// Nothing can be gained: the host may use what the collectors do not need either.
     fn page_beyond_room(&mut self) -> Option<PageAddr> {
         if self.blocks.free_total() <= ROOM_BLOCKS {
             return None;
@@ -242,7 +243,7 @@ impl Ftl {
         self.frontiers[d].next(&self.geometry)
     }
 
-    /// The frontier whose next page this is: the host's, or while room is made, a collector's.
+    /// The frontier with this next page: the host's, or while room is made, a collector's.
     fn frontier_at(&mut self, page: PageAddr) -> &mut Frontier {
         let die = self.geometry.die_of(page.block) as usize;
         match self.frontiers[die].next(&self.geometry) == Some(page) {
@@ -251,7 +252,7 @@ impl Ftl {
         }
     }
 
-    /// Stores sealed log slots, and carries a running checkpoint on. Called when no store is under way.
+    /// Stores sealed log slots, and advances a running checkpoint. Called when no store is in progress.
     pub(crate) fn settle(&mut self) -> Result<()> {
         self.store_sealed()?;
         self.advance_checkpoint()
@@ -272,7 +273,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Programs the open page, padded, if one is begun.
+    /// Programs the open page, padded, if it has any slots.
     pub(crate) fn program_open_page(&mut self) -> Result<()> {
         if self.page.at.is_some() && !self.page.oobs.is_empty() {
             self.program_page(None)?;
@@ -280,7 +281,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Programs in flight, for [`Ftl::admit`].
+    /// Records a program in flight, for [`Ftl::admit`].
     pub(crate) fn programmed(&mut self, done: Nanos) {
         self.last_done = self.last_done.max(done);
         if done > Nanos::ZERO {
@@ -288,7 +289,7 @@ impl Ftl {
         }
     }
 
-    /// When a writer may go on: at once while the write buffer has room.
+    /// When a writer may continue: at once while the write buffer has room.
     pub(crate) fn admit(&mut self, now: Nanos) -> Nanos {
         let room = (self.options.write_buffer_pages_per_die * self.geometry.dies()) as usize;
         while self.in_flight.front().is_some_and(|done| *done <= now) {

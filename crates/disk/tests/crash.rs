@@ -29,7 +29,7 @@ impl Oracle {
             v.drain(..v.len() - 1);
         }
     }
-    /// After recovery the device's word decides, and stands from then on.
+    /// After recovery the version on the device is the only one from now on.
     fn settle(&mut self, disk: &Disk, context: &str) {
         let mut all = vec![0; self.versions.len() * SECTOR_BYTES];
         disk.read(Lba(0), &mut all).unwrap_or_else(|e| panic!("{context}: {e}"));
@@ -42,7 +42,7 @@ impl Oracle {
     }
 }
 
-/// One random request. `Err` when the power went.
+/// One random request. `Err` if the power was cut.
 fn step(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, shape: Shape) -> vellum_base::Result<()> {
     let sectors = shape.sectors();
     let id = rng.random_range(1..5000u32);
@@ -98,7 +98,7 @@ fn step(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, shape: Shape) -> v
     }
 }
 
-/// Runs until the power goes or the steps are done. True if it went.
+/// Runs until the power is cut or the steps are done. True if it was cut.
 fn run(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, steps: usize, shape: Shape) -> bool {
     for _ in 0..steps {
         match step(disk, oracle, rng, shape) {
@@ -112,7 +112,7 @@ fn run(disk: &Disk, oracle: &mut Oracle, rng: &mut SmallRng, steps: usize, shape
 
 type Device = Coded<Nand>;
 
-/// Every shape with pages as they are; a third of them coded, too, each in a way of its own.
+/// Every shape with uncoded pages; a third of them with coded pages, too, each in a different way.
 fn devices() -> Vec<(Shape, Option<Coding>)> {
     let codings = [
         Coding::PAPER,
@@ -132,7 +132,7 @@ fn fork(device: &Device) -> Arc<Device> {
     })
 }
 
-/// Opens after a crash, perhaps with another cut on the way, until it succeeds.
+/// Opens after a crash, possibly with another cut during that, until it succeeds.
 fn reopen(shape: Shape, flash: &Arc<Device>, mut cut_at: Option<u64>, context: &str) -> Disk {
     loop {
         flash.inner().power_on();
@@ -176,7 +176,7 @@ fn a_cut_at_every_step_of_a_short_workload_loses_nothing() {
     }
 }
 
-/// One long life with several crashes, some during recovery.
+/// One long history with several crashes, some during recovery.
 fn long_life(shape: Shape, coding: Option<Coding>, seed: u64) {
     let flash = Arc::new(shape.coded_flash(seed, coding));
     shape.format(&flash);

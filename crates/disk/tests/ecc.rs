@@ -1,4 +1,4 @@
-//! Parity as fingerprint: found in-line and later, within a budget, and whatever somebody forges.
+//! Parity as a fingerprint: duplicates found in-line and later, within a budget, and despite forgeries.
 
 use crate::harness::{Sector, assert_sound, read, tiny};
 use crate::policies::{load, mke2fs};
@@ -52,7 +52,7 @@ fn counts(disk: &Disk) -> (u64, u64, u64) {
     )
 }
 
-/// After a flush and a crash `sectors` hold `contents`, one after the other, again and again.
+/// Checks that after a flush and a crash `sectors` hold `contents` in turn, repeatedly.
 fn assert_survives(flash: Arc<Nand>, disk: Disk, sectors: u64, contents: u64) {
     disk.flush().unwrap();
     drop(disk);
@@ -68,7 +68,7 @@ fn any_copy_is_found_while_it_is_written_and_survives() {
         (0..50).for_each(|i| put(&disk, 100 + i, &unique(i)));
         (0..50).for_each(|i| put(&disk, 700 + i, &unique(i)));
         disk.flush().unwrap();
-        // The paper keeps so little of the parity that a few fingerprints meet.
+        // The paper keeps so little of the parity that a few fingerprints collide.
         let least = if dedup == DedupMode::Ecc { 50 } else { 40 };
         let (inline, _, programmed) = counts(&disk);
         assert!(inline >= least && programmed == 100 - inline, "{dedup:?}: {inline}, {programmed}");
@@ -169,8 +169,8 @@ fn a_place_has_254_owners_and_the_rest_find_another() {
     }
 }
 
-/// Contents that differ and have the same parity and the same checksum: all sums of some that the linear code and the
-/// CRC map to nothing.
+/// Different contents with the same parity and the same checksum: all sums of some that the linear code and the CRC map
+/// to zero.
 pub(crate) fn forged(count: usize) -> Vec<Sector> {
     let signature = |sector: &Sector| {
         let mut parity = [0u8; 128];
@@ -238,8 +238,7 @@ fn forged_duplicates_are_never_taken_for_each_other_and_cost_little() {
     }
 }
 
-/// A scrub has memory for so many slots: it reads spare areas more often, and leaves out what was forged to be too
-/// many.
+/// With limited memory a scrub reads spare areas more often, and skips slots forged to have too many equal checksums.
 #[test]
 fn a_scrub_keeps_to_its_memory() {
     let scrub = |slots: u64, content: &dyn Fn(u64) -> Sector| {
@@ -323,7 +322,7 @@ fn copies_in_blocks_that_are_being_collected() {
     }
 }
 
-/// A controller of one slow core, in virtual time: returns shares of the duplicates found in-line, and still waiting.
+/// A controller of one slow core, in virtual time: returns the duplicates found in-line, and those still marked.
 fn in_virtual_time(hash: Nanos, core_share: f64, wait_max: Nanos) -> (u64, u64) {
     let timing = Timing {
         read: Nanos::from_us(25),
@@ -349,7 +348,7 @@ fn in_virtual_time(hash: Nanos, core_share: f64, wait_max: Nanos) -> (u64, u64) 
         };
         let disk = Disk::open(flash, env.clone() as Arc<dyn Env>, options).unwrap();
         (0..700).for_each(|i| put(&disk, i, &unique(i)));
-        while disk.dedup_some(16).unwrap() > 0 {} // an idle while: all contents are known now
+        while disk.dedup_some(16).unwrap() > 0 {} // idle time: all contents are known now
         (0..700).for_each(|i| put(&disk, 700 + i, &unique(i)));
         let (inline, waiting) = (counts(&disk).0, disk.stat().dedup_waiting_sectors);
         while disk.dedup_some(16).unwrap() > 0 {}
@@ -364,7 +363,7 @@ fn in_virtual_time(hash: Nanos, core_share: f64, wait_max: Nanos) -> (u64, u64) 
 fn the_budget_decides_how_much_is_found_in_line() {
     let us = Nanos::from_us;
     let generous = in_virtual_time(us(1), 1.0, us(100_000));
-    // The disk draws its seed: now and then a set of the table is too full for a content.
+    // The disk draws its seed: sometimes a set of the table is too full for an entry.
     assert!(generous.0 >= 680 && generous.1 == 0, "{generous:?}");
     let slow = in_virtual_time(us(220), 0.2, us(100_000));
     assert!(slow.0 > 10 && slow.0 < 350 && slow.1 > 350, "a slow hash: {slow:?}");
@@ -374,8 +373,8 @@ fn the_budget_decides_how_much_is_found_in_line() {
     assert!(hurried.0 < 350, "no read takes 10 us: {hurried:?}");
 }
 
-/// How many of the three copies of its group descriptors a file system loses with a single page of flash, at worst.
-/// `None` where there is no mkfs.
+/// The maximum number of copies of its group descriptors, of three, that a file system loses with a single page of
+/// flash. `None` if there is no mkfs.
 fn descriptors_lost_with_a_page(dedup: DedupMode, when: DedupWhen, keep_copies: bool) -> Option<usize> {
     let geometry = Geometry { blocks_per_die: 320, ..tiny(4096) };
     let flash = Arc::new(Nand::ram(geometry, NandParams::default()).unwrap());

@@ -1,4 +1,4 @@
-//! Programs that fail: wherever it happens, also while a checkpoint is written, nothing is lost.
+//! Failing programs: wherever it happens, even while a checkpoint is written, nothing is lost.
 
 use crate::harness::{Shape, assert_sound, content, read};
 use rand::rngs::SmallRng;
@@ -8,7 +8,7 @@ use vellum_base::{BlockDevice, Lba, RealEnv};
 use vellum_disk::{Disk, Options};
 use vellum_media::nand::{Fault, Nand};
 
-/// Writes with a checkpoint every few events, while the `nth` program fails; then looks at all of it again.
+/// Writes with a checkpoint every few events, while the `nth` program fails; then verifies everything.
 fn one_failure(shape: Shape, formatted: &Nand, nth: u64) {
     let context = format!("{shape:?}, program {nth} fails");
     let flash = Arc::new(formatted.fork().unwrap());

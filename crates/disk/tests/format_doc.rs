@@ -1,4 +1,4 @@
-//! docs/formats/disk.md against the code: its tables are read here, and real media are decoded by them.
+//! docs/formats/disk.md compared with the code: its tables are parsed here, and used to decode real media.
 
 use crate::harness::{Shape, content};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ const DOC: &str = include_str!("../../../docs/formats/disk.md");
 
 type Row = Vec<&'static str>;
 
-/// Rows of the first table below a heading (`after`, a text that comes before it) with this head row.
+/// Rows of the first table below a heading (`after`, a preceding text) with this head row.
 fn table(after: &str, head: &str) -> Vec<Row> {
     let from = DOC.find(after).unwrap_or_else(|| panic!("no {after:?} in disk.md"));
     let mut lines = DOC[from..].lines().skip_while(|line| *line != head);
@@ -23,11 +23,11 @@ fn table(after: &str, head: &str) -> Vec<Row> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Field {
     offset: usize,
-    /// None where it depends on other fields.
+    /// None if it depends on other fields.
     size: Option<usize>,
 }
 
-/// The fields of a structure; they must follow one another without gaps.
+/// The fields of a structure, which must be contiguous.
 fn fields(after: &str) -> BTreeMap<&'static str, Field> {
     let mut next = Some(0);
     let mut found = BTreeMap::new();
@@ -141,10 +141,10 @@ fn roots_are_as_described() {
     assert_eq!(number(&bytes, &root, "opened"), newest.opened);
     assert_eq!(number(&bytes, &root, "clean"), u64::from(newest.clean));
     assert_eq!((number(&bytes, &root, "policy"), number(&bytes, &root, "hash")), (1, 2), "strong, sha1");
-    // Causes follow the two counters of the host in the ledger.
+    // In the ledger, causes follow the two counters of the host.
     let checkpoint = 128 + 16 + 8 * Cause::Checkpoint as usize;
     assert!(u64::from_le_bytes(bytes[checkpoint..checkpoint + 8].try_into().unwrap()) > 0);
-    // The first directory lists the map node, and the fan-out is what the text says.
+    // The first directory lists the map node, and the fan-out is as documented.
     let slot_at = |at: usize, bytes: &[u8]| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let by_slot: BTreeMap<u32, _> =
         slots(&flash).into_iter().map(|(s, data, _)| (s.slot, (s.kind, data))).collect();

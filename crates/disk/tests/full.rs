@@ -1,4 +1,4 @@
-//! Disks as large as their flash allows, full, overwritten for ever: on healthy flash they never lock themselves up.
+//! Disks as large as their flash allows, full, overwritten indefinitely: on healthy flash they never lock up.
 
 use crate::harness::{Steady, assert_sound, content, read};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use vellum_base::{BlockDevice, Flash, Geometry, Lba};
 use vellum_disk::{DedupMode, Disk, Format, Options, sectors_max};
 use vellum_media::nand::{Nand, NandParams};
 
-/// Without protected memory every flush fills pages with padding: the smaller the blocks and the larger the pages,
-/// the less is won by emptying one. 2 dies, or the one that is named so.
+/// Without protected memory every flush fills pages with padding: the smaller the blocks and the larger the pages, the
+/// less is gained by emptying one. 2 dies, or 1 where given.
 const SHAPES: [(u32, u32, u32, u32); 7] = [
-    // dies, blocks a die, pages a block, bytes a page
+    // dies, blocks per die, pages per block, bytes per page
     (2, 20, 16, 4096),
     (2, 40, 16, 16384),
     (2, 100, 8, 16384),
@@ -36,8 +36,8 @@ fn overwrite_for_ever(shape: (u32, u32, u32, u32), dedup: DedupMode, nvram_bytes
     for n in 0..writes {
         x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let lba = (x >> 33) % sectors;
-        // One write in sixteen is packed into the log. The first sectors hold the same now and then: so few that the
-        // disk is full all the same.
+        // One write in sixteen is packed into the log. The first sectors sometimes have equal contents: so few that the
+        // disk is still full.
         let id = match (x >> 20) % 16 {
             0 => (n + 1_000_000) * 8 + 1,
             1..8 if lba < sectors / 32 => 13,
@@ -53,7 +53,7 @@ fn overwrite_for_ever(shape: (u32, u32, u32, u32), dedup: DedupMode, nvram_bytes
             assert!(report.is_clean(), "{shape:?}, write {n}: {report:?}");
         }
         if n % (writes / 3) == 0 {
-            drop(disk); // without a goodbye: what was not flushed is written again
+            drop(disk); // without closing: what was not flushed is written again
             disk = open();
             holds.iter().zip(0..).for_each(|(id, l)| disk.write(Lba(l), &content(*id), false).unwrap());
         }
@@ -72,7 +72,7 @@ fn a_full_disk_never_runs_out_of_room() {
     overwrite_for_ever(SHAPES[1], DedupMode::Journal, 1 << 20, 20_000);
 }
 
-/// Of a slot that many sectors share, each has a record when it is moved.
+/// A slot shared by many sectors needs a record for each when it is moved.
 #[test]
 fn a_full_disk_with_shared_slots_never_runs_out_of_room() {
     for shape in [SHAPES[0], SHAPES[2], SHAPES[5]] {

@@ -1,8 +1,8 @@
-//! A flash of format version 1, kept as a fixture: it must open and read back for ever. And the layout that the
-//! format derives from some geometries.
+//! A flash of format version 1, kept as a fixture: it must always open and read back. Also the layouts that the format
+//! derives from some geometries.
 //!
-//! `VELLUM_GOLDEN=write cargo test -p vellum-disk golden` makes the fixtures anew. That is right only before a
-//! version is released; after that, a new version gets a fixture of its own.
+//! `VELLUM_GOLDEN=write cargo test -p vellum-disk golden` regenerates the fixtures. That is right only before a version
+//! is released; after that, a new version gets a fixture of its own.
 
 use crate::harness::{Sector, assert_sound};
 use crate::soft::{Soft, SoftBlock};
@@ -16,7 +16,7 @@ use vellum_disk::{DedupMode, Disk, Format, Options};
 use vellum_media::nand::{Nand, NandParams};
 
 const MAGIC: &[u8; 8] = b"VGOLDEN1";
-/// Zero-line codec on the slot, or on the slot with all bits turned over (nodes are mostly ones).
+/// Zero-line codec on the slot, or on the slot with all bits inverted (nodes are mostly ones).
 const PLAIN: u8 = 0;
 const INVERTED: u8 = 1;
 
@@ -38,7 +38,7 @@ fn writes_fixtures() -> bool {
     std::env::var("VELLUM_GOLDEN").is_ok_and(|value| value == "write")
 }
 
-/// What the host wrote, in order. Small sectors, shared ones, few full ones; zeros and holes.
+/// The host's writes, in order. Small sectors, shared ones, few full ones; zeros and holes.
 fn history(mut write: impl FnMut(u64, Option<Sector>)) {
     let small = |id: u8| {
         let mut sector = [0; SECTOR_BYTES];
@@ -68,14 +68,14 @@ fn history(mut write: impl FnMut(u64, Option<Sector>)) {
     }
 }
 
-/// Every sector, as history left it.
+/// Every sector after the history.
 fn expected() -> Vec<Sector> {
     let mut all = vec![[0; SECTOR_BYTES]; SECTORS as usize];
     history(|lba, sector| all[lba as usize] = sector.unwrap_or([0; SECTOR_BYTES]));
     all
 }
 
-/// A disk that lived through history, was flushed, and was not closed.
+/// A disk that ran the history, was flushed, and not closed.
 fn make() -> Soft {
     let params = NandParams { seed: 1, nvram_bytes: 32 << 10, ..NandParams::default() };
     let flash = Arc::new(Nand::ram(GEOMETRY, params).unwrap());
@@ -221,7 +221,7 @@ fn the_layout_is_what_it_was() {
         let flash = Soft::new(geometry, vec![SoftBlock::default(); geometry.blocks() as usize], Vec::new());
         let found = inspect(&flash).unwrap();
         let mut layout = serde_json::to_value(&found).unwrap();
-        // What a release takes of memory is not the format's business.
+        // The memory taken by a release is not part of the format.
         layout.as_object_mut().unwrap().retain(|name, _| !name.starts_with("memory"));
         let json = serde_json::to_string_pretty(&layout).unwrap();
         writeln!(text, "\n{name}\n{json}").unwrap();

@@ -1,4 +1,4 @@
-//! A disk, the flash below it, and the obvious oracle.
+//! A disk, the flash below it, and a simple oracle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ pub(crate) fn tiny(page_bytes: u32) -> Geometry {
     }
 }
 
-/// Time stands still, and random numbers come from a seed: the same test does the same again.
+/// Time does not advance, and random numbers come from a seed, so that tests are reproducible.
 pub(crate) struct Steady(AtomicU64);
 
 impl Steady {
@@ -99,7 +99,7 @@ impl Shape {
         }
     }
 
-    /// Half of the shapes with parity find copies later only.
+    /// With parity, half of the shapes find copies only later.
     pub(crate) fn dedup_when(&self) -> DedupWhen {
         if (self.page_bytes == 4096) == self.nvram { DedupWhen::Offline } else { DedupWhen::Inline }
     }
@@ -122,7 +122,7 @@ impl Shape {
     }
 }
 
-/// Contents with many repeats, zeros and nearly empty sectors among them.
+/// Contents, including many repeats, zeros and nearly empty sectors.
 pub(crate) fn content(id: u32) -> Sector {
     let mut sector = [0; SECTOR_BYTES];
     match id % 8 {
@@ -142,7 +142,7 @@ pub(crate) fn read(disk: &Disk, lba: u64) -> Sector {
     out
 }
 
-/// The map, rings and valid counts are right, everything can be read, and the ledger equals the device.
+/// Checks that map, rings and valid counts are right, everything can be read, and the ledger equals the device.
 pub(crate) fn assert_sound(disk: &Disk) -> LedgerSnapshot {
     let report = disk.check(true, |_, _| {}).unwrap();
     assert!(report.is_clean(), "{report:?}");

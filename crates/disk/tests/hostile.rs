@@ -1,8 +1,8 @@
-//! Flash and NVRAM that were damaged or forged. Opening gives a typed error, or a disk that is sound but for the
-//! damage it reports. Nothing panics, hangs or takes memory without bound, in the engine and in the tools.
+//! Flash and NVRAM that were damaged or forged. Opening results in a typed error, or in a disk that is sound except for
+//! the damage it reports. Nothing panics, hangs or takes unbounded memory, in the engine and in the tools.
 //!
-//! Damage is what checksums notice: every sector then reads as one of its own versions, or as an error.
-//! Forgery has right checksums: then nothing is promised of the contents.
+//! Damage is detected by checksums: every sector then reads as one of its own versions, or as an error. Forgeries have
+//! valid checksums: then nothing is promised of the contents.
 
 use crate::harness::{Shape, content};
 use crate::memory::peak_of;
@@ -19,7 +19,7 @@ use vellum_base::{
 use vellum_disk::Disk;
 use vellum_disk::tools::{RepairOptions, dump, inspect, inspect_page, repair};
 
-/// Opening a disk of half a thousand sectors takes far less; a table sized by a forged number far more.
+/// Opening a disk of about 500 sectors takes far less; a table with a forged size takes far more.
 const MEMORY_MAX: usize = 8 << 20;
 
 /// A disk that was not closed, and the versions of each sector.
@@ -27,7 +27,7 @@ struct Victim {
     shape: Shape,
     flash: Soft,
     versions: Vec<Vec<u32>>,
-    /// A page, and the slot in it, of each kind.
+    /// Pages of each kind, with a slot of that kind in each.
     samples: BTreeMap<&'static str, Vec<(PageAddr, usize)>>,
 }
 
@@ -66,14 +66,14 @@ impl Victim {
         [1, 4, 7, 11].map(|i| Victim::new(Shape::all()[i])).into()
     }
 
-    /// The slot that counts of a kind is most often the newest.
+    /// The newest slot of a kind, which is usually the valid one.
     fn newest(&self, kind: &str) -> (PageAddr, usize) {
         let seq =
             |(page, index): &(PageAddr, usize)| inspect_page(&self.flash, *page).unwrap().slots[*index].seq;
         *self.samples[kind].iter().max_by_key(|at| seq(at)).unwrap()
     }
 
-    /// Damages a copy, and tries everything with it.
+    /// Damages a copy, and tries everything on it.
     fn damaged(&self, what: &str, damage: impl FnOnce(&Soft)) {
         self.tried(what, damage, |disk| {
             for (lba, ids) in self.versions.iter().enumerate() {
@@ -88,7 +88,7 @@ impl Victim {
         });
     }
 
-    /// The same with a forger's work: any bytes may come back.
+    /// The same with forgeries: any bytes may be read.
     fn forged(&self, what: &str, forge: impl FnOnce(&Soft)) {
         self.tried(what, forge, |disk| {
             let mut found = [0; SECTOR_BYTES];
@@ -125,7 +125,7 @@ impl Victim {
     }
 }
 
-/// The disk goes on, or refuses; it does not panic.
+/// The disk continues, or refuses; it does not panic.
 fn write_on(disk: &Disk) {
     for lba in 0..60 {
         if disk.write(Lba(lba * 7 % disk.info().sectors), &content(lba as u32 + 3), lba % 9 == 0).is_err() {
@@ -228,7 +228,7 @@ fn blocks_that_misreport() {
     }
 }
 
-/// Values that bounds are most often forgotten for.
+/// Values for which bounds checks are most often forgotten.
 const NASTY: [u64; 12] =
     [0, 1, 63, 64, 1023, 1 << 16, (1 << 25) - 2, 1 << 31, 0xFFFF_FFFE, u32::MAX as u64, 1 << 62, u64::MAX];
 
@@ -317,7 +317,7 @@ fn nodes_that_lead_in_circles_or_astray() {
     }
 }
 
-/// Each log number that names an unreadable slot once cost the memory of a log slot full of packed sectors.
+/// Each log number of an unreadable slot once took the memory of a log slot full of packed sectors.
 #[test]
 fn log_numbers_that_name_an_unreadable_slot_cost_no_memory() {
     for victim in Victim::all().into_iter().filter(|v| v.samples.contains_key("log_node")) {
@@ -329,7 +329,7 @@ fn log_numbers_that_name_an_unreadable_slot_cost_no_memory() {
         let (unreadable, at) = victim.newest("data");
         let slot = forged.geometry().slot_of(unreadable, at as u32);
         forged.edit(unreadable, |data, _| data[at * SECTOR_BYTES] ^= 1);
-        // Whichever of them count: the newest may be of a checkpoint that was not completed.
+        // Whichever of them counts: the newest may be of an incomplete checkpoint.
         for (node, index) in &victim.samples["log_node"] {
             forged.forge(*node, *index, |data, _| {
                 data.chunks_exact_mut(4).for_each(|entry| entry.copy_from_slice(&slot.0.to_le_bytes()));

@@ -1,5 +1,5 @@
-//! The power goes in the middle of virtual time: several writers, programs queued on every die, none of them
-//! finished. What was queued never happened, what had begun is torn. And it goes again right after the disk was opened.
+//! Power cuts in the middle of virtual time: several writers, programs queued on every die, none of them finished.
+//! Queued operations never happened, begun ones are torn. A second cut follows right after the disk was opened.
 
 use crate::harness::{Shape, Steady, assert_sound, content, tiny};
 use rand::rngs::SmallRng;
@@ -20,7 +20,7 @@ const SECTORS: u64 = 256;
 struct Versions {
     ids: Vec<u32>,
     acknowledged: usize,
-    /// At least so many survive.
+    /// At least this many survive.
     flushed: usize,
 }
 
@@ -38,7 +38,7 @@ impl Oracle {
         Oracle::change(oracle, lba, id, || disk.write(Lba(lba), &content(id), false).expect("write"));
     }
 
-    /// `lba` gets what `from` holds.
+    /// Gives `lba` the content of `from`.
     fn remap(oracle: &Mutex<Oracle>, disk: &Disk, from: u64, lba: u64) {
         let id = oracle.lock().sectors[from as usize].ids.last().copied().unwrap_or_default();
         Oracle::change(oracle, lba, id, || {
@@ -92,7 +92,7 @@ fn timing() -> Timing {
 fn writer(disk: &Disk, oracle: &Mutex<Oracle>, number: u64, seed: u64) {
     let mut rng = SmallRng::seed_from_u64(seed ^ number);
     loop {
-        // Sectors below 24 are the journal; every writer owns those of its number modulo WRITERS.
+        // Sectors below 24 are the journal; every writer owns those equal to its number modulo WRITERS.
         let own =
             |rng: &mut SmallRng, range: std::ops::Range<u64>| rng.random_range(range) * WRITERS + number;
         let id = rng.random_range(1..5000);
@@ -111,7 +111,7 @@ fn writer(disk: &Disk, oracle: &Mutex<Oracle>, number: u64, seed: u64) {
     }
 }
 
-/// Looks at what was marked, now and then at everything.
+/// Deduplicates marked sectors, and sometimes everything.
 fn deduplicator(disk: &Disk, env: &dyn Env, seed: u64) {
     for n in seed.. {
         env.sleep_until(env.now() + Nanos::from_us(3_000));
@@ -122,7 +122,7 @@ fn deduplicator(disk: &Disk, env: &dyn Env, seed: u64) {
     }
 }
 
-/// `hash_seed`: what the disk's fingerprints are made with, which decides what else is taken for a copy.
+/// `hash_seed`: the seed of the disk's fingerprints, which determines false candidates for copies.
 fn cut_in_flight(shape: Shape, seed: u64, hash_seed: u64) {
     let params = NandParams { erases_kept: 8, ..shape.params(seed) };
     let nand = Arc::new(Nand::ram(tiny(shape.page_bytes), params).unwrap());
@@ -154,7 +154,7 @@ fn cut_in_flight(shape: Shape, seed: u64, hash_seed: u64) {
     flash.power_cut().unwrap();
     nand.power_on();
     let context = format!("{shape:?}, cut at {cut_at}, seed {seed}, hash seed {hash_seed}");
-    // Twice: the power goes again when the disk has been opened, before anything is flushed.
+    // Twice: the power is cut again after the disk has been opened, before anything is flushed.
     for opening in ["first", "second"] {
         let context = format!("{context}, {opening} opening");
         let disk = shape.open(&nand).unwrap_or_else(|e| panic!("{context}: {e}"));
@@ -169,7 +169,7 @@ fn cuts_with_programs_in_flight_lose_nothing_flushed() {
     vellum_sim::check(0..2_000, |seed| cut_in_flight(shapes[seed as usize % shapes.len()], seed, seed));
 }
 
-/// Found once in 30,000: a block was being erased that NVRAM held the second page for. It was taken for a rotten one.
+/// Found once in 30,000 runs: a block was being erased while NVRAM held its second page. It was taken for rotten.
 #[test]
 fn regression_1_an_erase_in_flight_below_a_staged_page() {
     let shape = Shape { page_bytes: 16384, nvram: true, dedup: DedupMode::Ecc };

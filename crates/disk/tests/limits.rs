@@ -11,7 +11,7 @@ use vellum_media::nand::{Nand, NandParams};
 use vellum_media::timing::{Timed, Timing};
 use vellum_sim::{Sim, SimEnv};
 
-/// Channels, dies a channel, blocks a die, pages a block, slots a page.
+/// Channels, dies per channel, blocks per die, pages per block, slots per page.
 const ODD: [[u32; 5]; 7] = [
     [1, 1, 20, 16, 1],
     [1, 1, 12, 8, 4],
@@ -33,7 +33,7 @@ fn geometry([channels, dies_per_channel, blocks_per_die, pages_per_block, slots]
     }
 }
 
-/// Random requests against an array, then a reopening.
+/// Random requests compared with an array, then a reopening.
 fn model(flash: &Arc<Nand>, sectors: u64, options: &Options, seed: u64, steps: u32, context: &str) {
     let open = || Disk::open(flash.clone(), RealEnv::new(), options.clone());
     let disk = open().unwrap_or_else(|e| panic!("{context}: {e}"));
@@ -233,7 +233,7 @@ fn the_policy_is_kept_across_openings() {
     }
 }
 
-/// Four writers on timed flash; everything they see goes into the log. Returns its hash.
+/// Four writers on timed flash; everything they observe is logged. Returns the hash of the log.
 fn log_hash(seed: u64) -> u64 {
     let shape = Shape::all()[1];
     let nand = Arc::new(Nand::ram(tiny(shape.page_bytes), shape.params(1)).unwrap());
@@ -281,7 +281,7 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(first, log_hash(2));
 }
 
-/// With the interval as shipped: the log alone must not fill a small disk.
+/// With the default interval: the log alone must not fill a small disk.
 #[test]
 fn rewriting_one_sector_for_ever_never_fills_the_disk() {
     for shape in Shape::all() {

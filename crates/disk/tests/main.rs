@@ -1,4 +1,4 @@
-//! Tests of the whole disk on modelled flash. One binary, one module a concern.
+//! Tests of the whole disk on modelled flash. One binary, one module per concern.
 
 #![allow(missing_docs)]
 

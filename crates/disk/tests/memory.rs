@@ -1,4 +1,4 @@
-//! Counts the memory that each thread has in use, so that a test can say how much opening a disk took.
+//! Counts the memory in use by each thread, so that a test can measure how much opening a disk takes.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counted.
+/// The system's allocator with counters.
 pub(crate) struct Counted;
 
 fn count(bytes: isize) {
@@ -24,7 +24,7 @@ fn count(bytes: isize) {
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller keeps the promises of `GlobalAlloc::alloc`.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {

@@ -1,4 +1,4 @@
-//! Random requests against the disk and against a plain array.
+//! Random requests to the disk, compared with a plain array.
 
 use crate::harness::{Shape, assert_sound, content, read};
 use proptest::prelude::*;
@@ -8,14 +8,14 @@ use vellum_base::{Avoided, BlockDevice, Lba, SECTOR_BYTES};
 enum Op {
     Write(u64, u32),
     WriteRun(u64, u32, u8),
-    /// As a journal does: the same content into the journal, then home.
+    /// Like a journal: the same content into the journal, then home.
     Journaled(u64, u64, u32),
     Trim(u64, u64),
     Zero(u64, u64),
     Remap(u64, u64, u64),
     Flush,
     Reopen,
-    /// What was marked is looked at, or everything.
+    /// Deduplicates marked sectors, or everything.
     Dedup(u32),
 }
 

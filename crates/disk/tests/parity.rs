@@ -1,4 +1,4 @@
-//! Flash that keeps parity in its spare areas: what is found later is found there, without reading data.
+//! Flash that offers the parity in its spare areas: later duplicates are found with it, without reading data.
 
 use crate::harness::{Sector, assert_sound, read, tiny};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use vellum_codes::pattern::Pattern;
 use vellum_disk::{DedupMode, DedupWhen, Disk, Format, Options};
 use vellum_media::nand::{Nand, NandParams};
 
-/// Flash with a code of its own, which counts slots of data that are read, and pages of parity.
+/// Flash with a code of its own, which counts the data slots read, and the pages of parity read.
 struct Keeper {
     nand: Nand,
     code: &'static Code,
     data_read: AtomicU64,
     parity_read: AtomicU64,
-    /// Parity is there, but not what it should be: its bits are not checked against anything.
+    /// Parity is available but wrong: its bits are not checked against anything.
     parity_rots: bool,
 }
 
@@ -85,7 +85,7 @@ fn unique(id: u64) -> Sector {
     sector
 }
 
-/// 100 contents, 40 of them twice, found later. Returns slots read and pages of parity read for that, and copies found.
+/// 100 contents, 40 of them twice, found later. Returns slots and pages of parity read for that, and copies found.
 fn found_later(code: &'static Code, parity_rots: bool) -> (u64, u64, u64) {
     let nand = Nand::ram(tiny(16384), NandParams::default()).unwrap();
     let count = AtomicU64::default;
@@ -115,7 +115,7 @@ fn copies_are_found_in_spare_areas_with_any_code() {
 
 #[test]
 fn parity_that_rots_is_a_hint_like_any_other() {
-    // Equal contents rot equally here, and are compared as ever; with what was computed from data nothing would meet.
+    // Equal contents rot equally here, and are compared as usual; with parity computed from data nothing would match.
     let (_, parity, found) = found_later(Code::paper(), true);
     assert_eq!((parity, found), (140, 40));
 }

@@ -1,4 +1,4 @@
-//! How duplicates are found, shared and let go; named regressions for the traps of write-once journaling.
+//! Detecting, sharing and releasing duplicates; named regressions for the traps of write-once journaling.
 
 use crate::harness::{Sector, Shape, assert_sound, content, read, tiny};
 use std::process::Command;
@@ -163,7 +163,7 @@ fn t20_control_blocks_are_not_matched() {
     );
 }
 
-/// The collector moves a shared page; all its sectors follow, also after a crash right then.
+/// When a shared page is moved by collection, all its sectors follow, even if a crash follows immediately.
 #[test]
 fn t13_collection_keeps_every_owner_of_a_shared_page() {
     for dedup in [DedupMode::Journal, DedupMode::Strong(HashKind::Sha256)] {
@@ -173,7 +173,7 @@ fn t13_collection_keeps_every_owner_of_a_shared_page() {
             put(&disk, SLOT, &unique(1));
             homes.iter().for_each(|home| put(&disk, *home, &unique(1)));
             disk.flush().unwrap();
-            // The first owner, whom the out-of-band entry names, goes.
+            // The first owner, named in the out-of-band entry, is overwritten.
             put(&disk, SLOT, &unique(2));
             let check = |disk: &Disk, when: &str| {
                 for home in &homes {
@@ -201,7 +201,7 @@ fn t13_collection_keeps_every_owner_of_a_shared_page() {
     }
 }
 
-/// The journal frees its space once homes are flushed: from then on the home must stand alone.
+/// The journal frees its space once homes are flushed: from then on the home must not depend on it.
 #[test]
 fn t14_a_flushed_remap_outlives_the_slot() {
     for page_bytes in [4096, 16384] {
@@ -264,7 +264,7 @@ fn pages_read(flash: &Nand, what: impl FnOnce()) -> u64 {
 fn the_same_content_is_skipped_after_opening_again_too() {
     for dedup in [DedupMode::None, DedupMode::Journal, DedupMode::Strong(HashKind::Blake3)] {
         let (shape, flash, disk) = fresh(dedup, 4096);
-        // Every third is small enough to be packed, where packing is on.
+        // Every third is small enough to be packed, if packing is on.
         let bytes = |lba: u64| if lba.is_multiple_of(3) { content(lba as u32 * 8 + 1) } else { unique(lba) };
         let all = |disk: &Disk| (50..150).for_each(|lba| put(disk, lba, &bytes(lba)));
         all(&disk);
@@ -283,7 +283,7 @@ fn the_same_content_is_skipped_after_opening_again_too() {
     }
 }
 
-/// A write must not wait for a read that never pays.
+/// A write must not wait for reads that never pay.
 #[test]
 fn overwriting_old_sectors_with_other_content_reads_little() {
     let (shape, flash, disk) = fresh(DedupMode::None, 4096);
@@ -327,7 +327,7 @@ fn strong_is_a_full_index_again_after_opening() {
     }
 }
 
-/// A disk big enough for a file system with a journal.
+/// A disk large enough for a file system with a journal.
 fn roomy() -> (Arc<Nand>, Disk) {
     let geometry = Geometry { blocks_per_die: 120, pages_per_block: 64, ..tiny(4096) };
     let flash = Arc::new(Nand::ram(geometry, NandParams::default()).unwrap());
@@ -336,7 +336,7 @@ fn roomy() -> (Arc<Nand>, Disk) {
     (flash, disk)
 }
 
-/// The image that `mke2fs` makes with these options; `None`, printed, where there is no `mke2fs`.
+/// The image made by `mke2fs` with these options; `None`, with a message, if there is no `mke2fs`.
 pub(crate) fn mke2fs(options: &[&str]) -> Option<Vec<u8>> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
@@ -358,7 +358,7 @@ pub(crate) fn mke2fs(options: &[&str]) -> Option<Vec<u8>> {
     }
 }
 
-/// Writes an image as mkfs does: the device is trimmed, then written.
+/// Writes an image like mkfs: trims the device, then writes.
 pub(crate) fn load(disk: &Disk, image: &[u8]) {
     disk.trim(Lba(0), disk.info().sectors).unwrap();
     for (lba, sector) in (0..).zip(image.chunks_exact(SECTOR_BYTES)) {
@@ -406,7 +406,7 @@ fn t06_the_journal_is_found_again_when_it_moves_or_goes() {
     assert_eq!(replays(&disk, slots[7], 4), 1);
 }
 
-/// What discovery rests on may change without moving the journal.
+/// The data that discovery depends on may change without moving the journal.
 #[test]
 fn journals_found_where_they_were_are_not_read_again() {
     let Some(image) = mke2fs(&["-t", "ext4", "-b", "4096", "-J", "size=4"]) else { return };

@@ -1,4 +1,4 @@
-//! A disk that was closed knows again what it holds, once it had time to look.
+//! A disk that was closed knows its contents again, once it had idle time.
 
 use crate::ecc::forged;
 use crate::harness::{Sector, assert_sound, read, tiny};
@@ -40,7 +40,7 @@ fn open(flash: &Device, dedup_table_share: f64) -> Disk {
     Disk::open(flash.clone(), RealEnv::new(), options).unwrap()
 }
 
-/// A disk with a run of contents and a copy of its first half, closed; and with garbage collected in between.
+/// A disk with a run of contents and a copy of its first half, closed; with garbage collected in between.
 fn filled(scrambling: Option<Scrambling>, dedup: DedupMode) -> Device {
     let flash = device(scrambling);
     Disk::format(flash.clone(), RealEnv::new(), &Format { dedup, ..Format::new(1500) }).unwrap();
@@ -52,7 +52,7 @@ fn filled(scrambling: Option<Scrambling>, dedup: DedupMode) -> Device {
     flash
 }
 
-/// Sectors of a copy of the run that needed no program.
+/// Number of sectors of a copy of the run that needed no program.
 fn found(disk: &Disk) -> u64 {
     let before = disk.ledger();
     (0..RUN).for_each(|i| put(disk, 900 + i, i));

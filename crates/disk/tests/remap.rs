@@ -1,4 +1,4 @@
-//! Remaps that the host asks for.
+//! Remaps requested by the host.
 
 use crate::harness::{Shape, assert_sound, content, read};
 use vellum_base::{BlockDevice, Flash, Kind, Lba};
@@ -45,7 +45,7 @@ fn ranges_that_overlap_or_lie_outside_are_refused() {
     assert_eq!(disk.remap(Lba(5), Lba(7), 2).unwrap(), 2);
 }
 
-/// The record of a remap has the checksum of its sector, which is known of one that was just read.
+/// The record of a remap contains the checksum of its sector, which is known if that was just read.
 #[test]
 fn what_was_just_read_is_not_read_again() {
     for shape in Shape::all() {
@@ -62,7 +62,7 @@ fn what_was_just_read_is_not_read_again() {
             assert!(range.all(|at| disk.remap(Lba(at), Lba(at + 20), 1).unwrap() == 1), "{shape:?}");
             flash.counters().pages_read - before
         };
-        // Who watches journals looks for them again.
+        // A policy with journals looks for them again.
         assert!(reads_of(0..8) <= 2, "{shape:?}");
         assert!(reads_of(8..16) > 4, "{shape:?}: what was not read is");
         assert!((0..16).all(|at| read(&disk, at + 20) == content(at as u32 + 1)), "{shape:?}");

@@ -1,5 +1,5 @@
 //! Host-side SES: a host that has learned the device's scrambler gets its data stored plain, and the device all it
-//! needs of them. The scrambler is learned here as an attacker would: from raw bytes of the flash.
+//! needs to deduplicate. The scrambler is learned here as an attacker would: from raw bytes of the flash.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -36,7 +36,7 @@ fn format(flash: &Flashes, dedup: DedupMode) {
 }
 
 fn open(flash: &Flashes, host_scrambles: bool) -> Arc<Disk> {
-    // A table with room for all: of a small one a bucket may overflow, whichever the random seed has it be.
+    // A table with room for all: in a small one a bucket may overflow, depending on the random seed.
     let dedup_table_share = 1.0;
     let options =
         Options { host_scrambles, dedup_when: DedupWhen::Inline, dedup_table_share, ..Options::default() };
@@ -52,7 +52,7 @@ fn text(id: u64) -> Vec<u8> {
     (0..SECTOR_BYTES).map(|_| next()).collect()
 }
 
-/// The bytes of a sector as they are in the cells.
+/// The bytes of a sector as stored in the cells.
 fn raw(flash: &Flashes, disk: &Disk, lba: u64) -> Vec<u8> {
     let slot = disk.slot_of(Lba(lba)).unwrap().unwrap_or_else(|| panic!("sector {lba} is not on flash"));
     let (page, index) = GEOMETRY.page_of_slot(slot);
@@ -61,7 +61,7 @@ fn raw(flash: &Flashes, disk: &Disk, lba: u64) -> Vec<u8> {
     data
 }
 
-/// Writes known text, looks at the cells, and learns.
+/// Writes known text, reads the cells, and learns the scrambler.
 fn learned(flash: &Flashes) -> Scrambler {
     format(flash, DedupMode::None);
     let disk = open(flash, false);
@@ -200,7 +200,7 @@ fn another_scrambler_is_refused_before_it_does_harm() {
     }
 }
 
-/// Counts what the controller's core is charged.
+/// Counts the time charged to the controller's core.
 struct Charged(Arc<RealEnv>, AtomicU64);
 
 impl Env for Charged {
@@ -241,7 +241,7 @@ fn the_parity_of_plain_data_costs_the_controller_nothing() {
     assert_eq!(charged(strong, true), 80_000, "a hash is a hash");
 }
 
-/// Share of words that are alike, over all written blocks.
+/// Share of equal neighbouring words, over all written blocks.
 fn alikeness(flash: &Flashes) -> f64 {
     let written = |block: &BlockAddr| flash.report(*block).pages_written > 0;
     let blocks = (0..GEOMETRY.blocks()).map(BlockAddr).filter(written);
@@ -249,7 +249,7 @@ fn alikeness(flash: &Flashes) -> f64 {
     each.iter().sum::<f64>() / each.len() as f64
 }
 
-/// What a host of habits writes: sectors full of one byte, a template over and over, half-empty ones, and text.
+/// Typical contents of a host: sectors full of one byte, a repeated template, half-empty ones, and text.
 fn habits(lba: u64) -> Vec<u8> {
     match lba / 300 {
         0 => vec![0x5A; SECTOR_BYTES],
@@ -288,7 +288,7 @@ fn plain_data_do_not_put_alike_cells_side_by_side() {
          raw bit error rate at rated wear: {at_plain:.2e}, {at_host:.2e}, {at_noise:.2e}"
     );
     assert!(plain > 0.4, "{plain}");
-    // What is left is metadata and padding.
+    // The rest is metadata and padding.
     assert!(noise < 0.03 && host < noise + 0.005, "{host} {noise}");
     assert!(at_plain > 3.0 * at_host && at_host < 1.1 * at_noise);
 }

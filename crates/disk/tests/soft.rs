@@ -1,5 +1,5 @@
-//! A flash that a test may edit at will: pages, out-of-band bytes, NVRAM, what blocks report. Used by the hostile
-//! tests, the golden image and the fuzz target.
+//! A flash that tests can edit: pages, out-of-band bytes, NVRAM, block reports. Used by the hostile tests, the golden
+//! image and the fuzz target.
 
 use std::collections::BTreeMap;
 use vellum_base::flash::BatchError;
@@ -9,10 +9,10 @@ use vellum_base::{
     Nvram, PageAddr, SECTOR_BYTES, Source,
 };
 
-/// Calls before the flash says that whoever calls it must be going in circles.
+/// Maximum number of calls before the flash assumes that its caller loops.
 const CALLS_MAX: u64 = 3_000_000;
 
-/// See the module.
+/// The editable flash; see the module.
 pub struct Soft {
     geometry: Geometry,
     state: Mutex<State>,
@@ -24,7 +24,7 @@ struct State {
     blocks: Vec<SoftBlock>,
     counters: FlashCounters,
     calls: u64,
-    /// What a block says in place of the truth.
+    /// Reports of blocks that replace the true ones.
     lies: BTreeMap<BlockAddr, BlockReport>,
 }
 
@@ -35,7 +35,7 @@ pub struct SoftBlock {
     pub pages: Vec<(Vec<u8>, Vec<u8>)>,
     /// Erases so far.
     pub erase_count: u32,
-    /// Retired.
+    /// Bad.
     pub bad: bool,
 }
 
@@ -48,7 +48,7 @@ impl Soft {
         Soft { geometry, state: Mutex::new(State { blocks, counters, ..State::default() }), nvram }
     }
 
-    /// A copy of all that another flash holds.
+    /// A copy of the contents of another flash.
     pub fn copy(flash: &dyn Flash) -> Soft {
         let geometry = *flash.geometry();
         let copy_block = |block: BlockAddr| {
@@ -75,14 +75,14 @@ impl Soft {
         soft
     }
 
-    /// A copy that goes its own way.
+    /// An independent copy.
     pub fn fork(&self) -> Soft {
         let state = State { calls: 0, ..self.state.lock().clone() };
         let nvram = self.nvram.as_ref().map(|n| SoftNvram(Mutex::new(n.0.lock().clone())));
         Soft { geometry: self.geometry, state: Mutex::new(state), nvram }
     }
 
-    /// The blocks as they are.
+    /// A copy of the blocks.
     pub fn blocks(&self) -> Vec<SoftBlock> {
         self.state.lock().blocks.clone()
     }
@@ -104,19 +104,19 @@ impl Soft {
         edit(data, oob);
     }
 
-    /// Changes the NVRAM, where there is one.
+    /// Changes the NVRAM, if there is one.
     pub fn edit_nvram(&self, edit: impl FnOnce(&mut [u8])) {
         if let Some(nvram) = &self.nvram {
             edit(&mut nvram.0.lock());
         }
     }
 
-    /// Makes a block report what is not so.
+    /// Makes a block return a false report.
     pub fn lie(&self, block: BlockAddr, report: BlockReport) {
         self.state.lock().lies.insert(block, report);
     }
 
-    /// Changes a slot, and makes all its checksums right again: what only a liar with tools could do.
+    /// Changes a slot, and recomputes all its checksums: a deliberate forgery.
     pub fn forge(&self, page: PageAddr, index: usize, edit: impl FnOnce(&mut [u8], &mut [u8])) {
         let address = self.geometry.slot_of(page, index as u32).0;
         self.edit(page, |data, oob| {
@@ -130,7 +130,7 @@ impl Soft {
     }
 }
 
-/// Puts the checksums of roots and log slots right.
+/// Recomputes the checksums of roots and log slots.
 pub fn seal_structures(data: &mut [u8]) {
     if data.starts_with(b"VELLUMD\0") {
         let crc = vellum_codes::crc32c(&data[16..]) ^ vellum_codes::crc32c(&data[..12]).rotate_left(1);
@@ -143,13 +143,13 @@ pub fn seal_structures(data: &mut [u8]) {
     }
 }
 
-/// Puts the checksum of the out-of-band entry of slot `address` right.
+/// Recomputes the checksum of the out-of-band entry of slot `address`.
 fn seal_entry(entry: &mut [u8], address: u32) {
     let crc = vellum_codes::crc32c(&[&entry[..20], &address.to_le_bytes()].concat());
     entry[20..24].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Puts the checksum of an NVRAM image right, and those of its staged entries.
+/// Recomputes the checksum of an NVRAM image, and those of its staged entries.
 pub fn seal_image(area: &mut [u8]) {
     let word = |at: usize| u32::from_le_bytes([area[at], area[at + 1], area[at + 2], area[at + 3]]);
     let length = (word(12) as usize).clamp(416, area.len());

@@ -12,10 +12,10 @@ use vellum_disk::tools::{
 use vellum_disk::{Disk, Format};
 use vellum_media::nand::Nand;
 
-/// What each sector held, oldest first; 0 is never written.
+/// Contents of each sector, oldest first; 0 is never written.
 type Versions = Vec<Vec<u32>>;
 
-/// A life with overwrites, shared and packed sectors, trims, collection and checkpoints.
+/// A history with overwrites, shared and packed sectors, trims, collection and checkpoints.
 fn live(shape: Shape, flash: &Arc<Nand>, seed: u64, steps: u32) -> (Disk, Versions) {
     shape.format(flash);
     let disk = shape.open(flash).unwrap();
@@ -59,7 +59,7 @@ fn dump_text(flash: &Arc<Nand>) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Makes every page that holds a slot of `kind` unreadable; returns how many.
+/// Makes every page with a slot of `kind` unreadable; returns how many.
 fn spoil(flash: &Nand, kind: &str) -> usize {
     let geometry = *flash.geometry();
     let mut spoiled = 0;
@@ -74,7 +74,7 @@ fn spoil(flash: &Nand, kind: &str) -> usize {
     spoiled
 }
 
-/// Lines that a restore puts back exactly.
+/// Lines that a restore reproduces exactly.
 fn lasting_lines(dump: &str) -> Vec<&str> {
     let lasting = ["\"life\"", "\"map\"", "\"log\""];
     let is_lasting = |line: &&str| lasting.iter().any(|kind| line.starts_with(&format!("{{\"line\":{kind}")));
@@ -106,7 +106,7 @@ fn a_dump_brings_back_a_disk_whose_roots_are_gone() {
     }
 }
 
-/// A disk that was put back works on: it is written full and collected.
+/// Checks that a restored disk continues to work: it is filled and collected.
 fn live_on(disk: &Disk, mut versions: Versions, context: &str) {
     let mut rng = SmallRng::seed_from_u64(3);
     for _ in 0..3000 {
@@ -274,8 +274,8 @@ fn lists(list: &SectorList, sector: u64) -> bool {
     list.ranges.iter().any(|(first, count)| (*first..first + count).contains(&sector))
 }
 
-/// After any damage a repaired disk opens, and every sector holds its newest version, or reads as an error and is
-/// listed, or holds an older version of its own and is listed as stale.
+/// After any damage a repaired disk opens, and every sector has its newest version, or reads as an error and is listed,
+/// or has an older version of its own and is listed as stale.
 #[test]
 fn repair_of_a_damaged_disk_never_lies() {
     let shapes = Shape::all();
@@ -330,7 +330,7 @@ fn repair_of_a_damaged_disk_never_lies() {
     }
 }
 
-/// The newest writes are gone with their pages, and the root that tells of them: nothing else can say so.
+/// The newest writes are lost with their pages, and so is the root that covers them: nothing else records them.
 #[test]
 fn repair_says_that_newer_versions_may_be_gone() {
     let mut felt = 0;
@@ -360,7 +360,7 @@ fn repair_says_that_newer_versions_may_be_gone() {
     assert!(felt > 0, "no old version came back");
 }
 
-/// Where the checkpoint is whole and nothing came after it, a page that rots takes its own sectors with it only.
+/// If the checkpoint is intact and nothing follows it, a page that rots affects only its own sectors.
 #[test]
 fn repair_blames_a_rotten_page_for_its_own_sectors_only() {
     for shape in Shape::all() {

@@ -1,4 +1,4 @@
-//! What an operation costs the CPU. `cargo bench -p vellum-media`.
+//! CPU cost of operations. `cargo bench -p vellum-media`.
 
 use std::sync::Arc;
 use vellum_base::{
@@ -29,7 +29,7 @@ fn ram() -> Nand {
     Nand::ram(GEOMETRY, NandParams::default()).unwrap()
 }
 
-/// Programs page after page round the device, erasing a block before it is used again.
+/// Programs page after page around the device, erasing each block before it is reused.
 struct Log<'a> {
     flash: &'a dyn Flash,
     next: u32,
@@ -145,7 +145,7 @@ fn timed_program_zeros(bencher: divan::Bencher) {
     programs(bencher, &timed(), &[Source::Pad(4096)]);
 }
 
-/// How pages are coded, by name.
+/// Codings by name.
 const CODINGS: [&str; 3] = ["plain", "32/33", "32/33, scrambled"];
 
 fn coding(name: &str) -> Option<Coding> {
@@ -174,7 +174,7 @@ fn file_copy(bencher: divan::Bencher, coding: &str) {
     copies(bencher, &in_file(&dir, coding));
 }
 
-/// In memory, so that the code is most of it. Bytes that are no pattern.
+/// In memory, so that the code dominates. The bytes are no pattern.
 #[divan::bench(args = CODINGS)]
 fn ram_coded_program(bencher: divan::Bencher, name: &str) {
     programs(bencher, &coded_ram(name), &[Source::Bytes(&sector(false))]);
@@ -191,7 +191,7 @@ fn coded_ram(name: &str) -> Coded<Nand> {
     Coded::new(nand, GEOMETRY.oob_bytes, coding).unwrap()
 }
 
-/// The same pages, sixteen neighbours to a batch.
+/// The same pages, with sixteen adjacent pages per batch.
 #[divan::bench(sample_count = 10, args = CODINGS)]
 fn file_program_runs(bencher: divan::Bencher, coding: &str) {
     const RUN: u32 = 16;

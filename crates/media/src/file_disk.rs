@@ -1,12 +1,13 @@
 //! A file or a raw device as a block device.
 //!
-//! 1. Nobody else has it: devices are opened exclusively, files are locked. Who only looks at it may not write.
-//! 2. FUA is the kernel's (`RWF_DSYNC`), a flush is `fdatasync`. After one that failed nothing more is written: the
-//!    kernel may have dropped what it was to make durable.
-//! 3. Zeros are holes where the file system or the device can.
-//! 4. What is shorter than it was when it was opened is gone, for good: its end would come back as zeros if it were
-//!    written. Each write is checked before and after. What is cut and made as long again between two calls goes
-//!    unseen, and so does a cut between a check and a write that ends where the file did.
+//! 1. Access is exclusive: devices are opened with `O_EXCL`, files are locked. [`FileDisk::look`] bypasses this, but is
+//!    read-only.
+//! 2. FUA uses the kernel's `RWF_DSYNC`, a flush is `fdatasync`. After either fails nothing more is written: the kernel
+//!    may have dropped the data that was to be made durable.
+//! 3. Zeros are holes if the file system or the device supports them.
+//! 4. A file that has become shorter since it was opened is gone for good: if it were written again, its end would read
+//!    as zeros. Each write checks the length before and after. Undetected are a file that is truncated and extended
+//!    again between two calls, and a truncation between a check and a write that ends at the old end of the file.
 
 use crate::trims::trims;
 use crate::zones::{ioctl, open_alone, open_to_look};
@@ -19,10 +20,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Kind, Lba, Result, SECTOR_BYTES};
 
-/// Zeros that are written where there are no holes, at once.
+/// Zeros written by one call where holes are not supported.
 static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
-/// See the module.
+/// A file or device as a disk; see the module.
 pub struct FileDisk {
     file: File,
     path: PathBuf,
@@ -34,18 +35,18 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// Opens a file or a device that nobody else has in use. What is left at its end behind whole sectors is not used.
+    /// Opens a file or a device that nobody else is using. Bytes after the last whole sector are not used.
     pub fn open(path: &Path) -> Result<FileDisk> {
         FileDisk::on(open_alone(path)?, path)
     }
 
-    /// Opens a file or a device to look at it, whoever has it in use, and keeps nobody from it. What is read may be
-    /// half of what is just being written.
+    /// Opens a file or a device read-only, even if it is in use, and without excluding others. A read that races with a
+    /// write may return part of it.
     pub fn look(path: &Path) -> Result<FileDisk> {
         Ok(FileDisk { is_read_only: true, ..FileDisk::on(open_to_look(path)?, path)? })
     }
 
-    /// Makes a file of this size, all holes. [`Kind::Invalid`] if there is something already.
+    /// Creates a sparse file of this size. [`Kind::Invalid`] if the path exists.
     pub fn create(path: &Path, bytes: u64) -> Result<FileDisk> {
         let made = File::options().read(true).write(true).create_new(true).open(path);
         let file = made.map_err(|e| match e.kind() {
@@ -72,7 +73,7 @@ impl FileDisk {
         })
     }
 
-    /// Refuses from the moment on at which it is seen to be shorter than it was.
+    /// Fails, for good, once the file has been found shorter than it was.
     fn check_there(&self) -> Result<()> {
         if self.is_gone.load(Relaxed) {
             return Err(self.gone("it was cut short while it was in use"));
@@ -118,7 +119,7 @@ impl FileDisk {
         Ok(())
     }
 
-    /// What the file has at a sector, and where that ends. What cannot tell is all data.
+    /// The allocation at a sector, and the sector where it ends. All is data if the file cannot tell.
     fn extent(&self, lba: Lba) -> (Allocation, u64) {
         let start = lba.0 * SECTOR_BYTES as u64;
         match seek(&self.file, Extent::Data(start)) {
@@ -132,7 +133,7 @@ impl FileDisk {
         }
     }
 
-    /// Makes a hole, which reads as zeros; not where that would be done by writing.
+    /// Punches a hole, which reads as zeros; fails where that would have to be done by writing.
     fn punch(&self, lba: Lba, sectors: u64) -> rustix::io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&self.file, flags, lba.0 * SECTOR_BYTES as u64, sectors * SECTOR_BYTES as u64)
@@ -224,12 +225,12 @@ impl BlockDevice for FileDisk {
     fn allocation(&self, lba: Lba, sectors: u64) -> Result<(Allocation, u64)> {
         self.info().check_range(lba, sectors)?;
         let (kind, end) = self.extent(lba);
-        self.check_there()?; // Behind the end of a file all are holes.
+        self.check_there()?; // Beyond the end of a file everything is a hole.
         Ok((kind, end.saturating_sub(lba.0).clamp(1, sectors.max(1))))
     }
 }
 
-/// Bytes of a file or a device: what is pulled out has none.
+/// The length of a file or a device; 0 for a device that has been unplugged.
 fn length(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
@@ -313,7 +314,7 @@ mod tests {
         }
     }
 
-    /// A pipe that nobody writes to is never opened: whoever named one by mistake is told instead.
+    /// A pipe without a writer must not be opened, which would block: if one is named by mistake, that is an error.
     #[test]
     fn what_is_no_file_and_no_block_device_is_refused() {
         let dir = tempfile::tempdir().unwrap();
@@ -334,7 +335,7 @@ mod tests {
         let disk = FileDisk::create(&dir.path().join("d"), 1 << 20).unwrap();
         assert_eq!(disk.allocation(Lba(3), 200).unwrap(), (Allocation::Hole, 200));
         disk.write(Lba(64), &[7; 16 * SECTOR_BYTES], false).unwrap();
-        // File systems allocate in units of their own: what was written is data, and far from it nothing is.
+        // File systems allocate in units of their own: what was written is data, but nothing far from it.
         let (kind, alike) = disk.allocation(Lba(64), 100).unwrap();
         assert!(kind == Allocation::Data && (16..100).contains(&alike), "{kind:?} {alike}");
         let (kind, alike) = disk.allocation(Lba(0), 256).unwrap();

@@ -1,10 +1,10 @@
-//! Things that keep bytes: virtual NAND flash in memory ([`nand`]) or in a file ([`image`]), the code on its pages
-//! ([`coded`]), the time it takes ([`timing`]), and devices by name ([`presets`]); zoned and raw devices ([`zones`]);
-//! a file or a raw device as a disk ([`file_disk`]), how long a hard disk takes ([`hdd`]), a disk in memory that
-//! fails as told ([`ramdisk`]).
+//! Storage media: virtual NAND flash in memory ([`nand`]) or in a file ([`image`]), the error-correcting code of its
+//! pages ([`coded`]), its timing model ([`timing`]), and named devices ([`presets`]); zoned and raw devices
+//! ([`zones`]); a file or a raw device as a disk ([`file_disk`]), the timing model of a hard disk ([`hdd`]), and a disk
+//! in memory that injects faults ([`ramdisk`]).
 //!
 //! Everything here implements [`vellum_base::Flash`], [`vellum_base::Zones`] or [`vellum_base::BlockDevice`] and
-//! checks its rules. Nothing here knows mapping, dedup or keys.
+//! enforces its rules. Nothing here knows of mapping, deduplication or keys.
 
 pub mod coded;
 pub mod file_disk;

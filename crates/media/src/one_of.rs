@@ -1,6 +1,6 @@
-//! One of many locks, kept while consecutive operations need the same one.
+//! One of many locks, held while consecutive operations need the same one.
 //!
-//! Taking and releasing a lock costs more than most of what is done under it; the operations of a batch mostly
+//! Taking and releasing a lock costs more than most of the work done under it, and the operations of a batch mostly
 //! stay on one die.
 
 use vellum_base::sync::{Mutex, MutexGuard};
@@ -12,12 +12,12 @@ pub(crate) struct OneOf<'a, T> {
 }
 
 impl<'a, T> OneOf<'a, T> {
-    /// Holds none yet.
+    /// Holds no lock yet.
     pub fn new(locks: &'a [Mutex<T>]) -> OneOf<'a, T> {
         OneOf { locks, held: None }
     }
 
-    /// What the lock `index` guards. Lets go of any other first.
+    /// The value behind lock `index`. Releases any other lock first.
     #[inline]
     pub fn get(&mut self, index: usize) -> &mut T {
         if self.held.as_ref().is_none_or(|(held, _)| *held != index) {
@@ -28,7 +28,7 @@ impl<'a, T> OneOf<'a, T> {
         guard
     }
 
-    /// Lets go.
+    /// Releases the lock, if one is held.
     pub fn release(&mut self) {
         self.held = None;
     }

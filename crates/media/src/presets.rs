@@ -1,42 +1,41 @@
-//! Devices by name: shape, latencies, bandwidths and endurance, with where each figure is from.
+//! Named devices: geometry, latencies, bandwidths and endurance, with the source of each figure.
 //!
-//! What a source does not say is chosen, and said so in the preset's `source`. For the three Intel drives the
-//! paper gives the sequential throughput only; their shape follows reviews and data sheets of the parts, and two
-//! figures are fitted to the paper's: a channel moves its share of the sequential read rate
-//! (`read / channels`: the controller's limit is laid on the buses), and a program takes `dies * page / write`.
-//! Both planes of a die count as dies, since they program side by side.
+//! Figures that no source gives are chosen, and the preset's `source` says so. For the three Intel drives the paper
+//! gives only the sequential throughput. Their geometry follows reviews and data sheets of the parts, and two figures
+//! are fitted to the paper's: a channel transfers its share of the sequential read rate (`read / channels`: the
+//! controller's limit is attributed to the channels), and a program takes `dies * page / write`. Both planes of a die
+//! count as dies, since they program in parallel.
 
 use crate::timing::Timing;
 use vellum_base::{Error, Geometry, Nanos, Result};
 
-/// A device by name.
+/// A named device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
     /// Its name.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// A short description.
     pub about: &'static str,
-    /// Where the figures are from, and which are chosen.
+    /// The source of the figures, and which are chosen.
     pub source: &'static str,
-    /// Its shape at its own capacity.
+    /// Its geometry at its nominal capacity.
     pub geometry: Geometry,
     /// Its latencies and channel bandwidth.
     pub timing: Timing,
-    /// What the host link moves from the device.
+    /// Bandwidth of the host link for reads.
     pub link_read_bytes_per_second: u64,
-    /// What the host link moves to the device.
+    /// Bandwidth of the host link for writes.
     pub link_write_bytes_per_second: u64,
     /// Bytes of NVRAM; 0 for none.
     pub nvram_bytes: usize,
-    /// Pages a die of a write buffer that capacitors protect; 0 for none
-    /// ([`crate::Timed::with_protected_buffer`]).
+    /// Pages per die of a write buffer protected by capacitors; 0 for none ([`crate::Timed::with_protected_buffer`]).
     pub protected_pages_per_die: u32,
-    /// Erases a block is rated for.
+    /// Rated erases of a block.
     pub endurance: u32,
 }
 
 impl Preset {
-    /// The preset with this name, at its own capacity.
+    /// The preset of this name, at its nominal capacity.
     pub fn by_name(name: &str) -> Result<Preset> {
         PRESETS.iter().find(|p| p.name == name).copied().ok_or_else(|| {
             let names: Vec<_> = PRESETS.iter().map(|p| p.name).collect();
@@ -49,8 +48,7 @@ impl Preset {
         &PRESETS
     }
 
-    /// The same device with as many blocks a die as it takes to hold at least `bytes` (raw, without
-    /// out-of-band bytes).
+    /// The same device with enough blocks per die to hold at least `bytes` (raw, without out-of-band bytes).
     pub fn with_capacity(mut self, bytes: u64) -> Result<Preset> {
         let row = self.geometry.block_bytes() * self.geometry.dies() as u64;
         let blocks = bytes.div_ceil(row).max(1);
@@ -97,8 +95,8 @@ const fn ses_dedup(
     }
 }
 
-/// Suspending and resuming a program or an erase. Chosen: the order of magnitude of suspend latencies in TLC
-/// data sheets.
+/// Time to suspend and resume a program or an erase. Chosen: the order of magnitude of suspend latencies in TLC data
+/// sheets.
 const SUSPEND: Nanos = Nanos::from_us(20);
 
 const PRESETS: [Preset; 8] = [

@@ -1,10 +1,10 @@
-//! A disk in memory that loses what a real one may lose: the double below tests of arrays.
+//! A disk in memory that loses whatever a real disk may lose: the test double below arrays.
 //!
-//! 1. A write is in a volatile cache until a flush or, with FUA, until it returns. When the power goes, every sector
-//!    written since is the last durable version or any one since, each for itself: so writes of several sectors tear.
-//! 2. Disks of one [`Power`] lose it together, at a call that was chosen before. That call may happen in part.
-//! 3. Faults are ordinary inputs: sectors that cannot be read until they are written, a disk that is gone, one call
-//!    that fails.
+//! 1. A write is volatile until a flush or, with FUA, until it returns. After a power cut every sector written since
+//!    holds, independently of others, its last durable version or any later one; so writes of several sectors can tear.
+//! 2. Disks that share a [`Power`] lose it together, at a call chosen in advance. That call may take partial effect.
+//! 3. Faults are ordinary inputs: sectors that are unreadable until they are written, a disk that is gone, one failing
+//!    call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use vellum_base::{Allocation, BlockDevice, DeviceInfo, Error, Kind, Lba, Result,
 
 type Sector = Arc<[u8; SECTOR_BYTES]>;
 
-/// The power of some disks, and a count of the calls that change them.
+/// The power supply of some disks, with a count of the calls that change them.
 pub struct Power {
     state: Mutex<PowerState>,
 }
@@ -26,29 +26,29 @@ struct PowerState {
 }
 
 impl Power {
-    /// Power that is on. What a cut leaves follows from `seed`.
+    /// Power that is on. `seed` determines what a cut leaves.
     pub fn new(seed: u64) -> Arc<Power> {
         let state = PowerState { calls: 0, cut_at: None, is_off: false, dice: seed };
         Arc::new(Power { state: Mutex::new(state) })
     }
 
-    /// The power goes at the `nth` call from now (1 is the next) that writes, zeroes or flushes.
+    /// Cuts the power at the `nth` call from now (1 is the next) that writes, zeroes or flushes.
     pub fn cut_at(&self, nth: u64) {
         let mut state = self.state.lock();
         state.cut_at = Some(state.calls + nth);
     }
 
-    /// Calls that wrote, zeroed or flushed so far.
+    /// Number of calls so far that wrote, zeroed or flushed.
     pub fn calls(&self) -> u64 {
         self.state.lock().calls
     }
 
-    /// Whether it has gone.
+    /// Whether the power is off.
     pub fn is_off(&self) -> bool {
         self.state.lock().is_off
     }
 
-    /// Counts a call; true if the power goes in the middle of it.
+    /// Counts a call; true if the power is cut during it.
     fn goes_now(&self) -> Result<bool> {
         let mut state = self.state.lock();
         if state.is_off {
@@ -74,10 +74,10 @@ impl Power {
     }
 }
 
-/// What is read of a sector that was discarded: whoever relies on it is to notice.
+/// Content of a discarded sector: not zeros, so that tests notice code that relies on it.
 const DISCARDED: u8 = 0xDB;
 
-/// See the module.
+/// A simulated disk; see the module.
 pub struct RamDisk {
     sectors: u64,
     power: Arc<Power>,
@@ -86,19 +86,19 @@ pub struct RamDisk {
 
 #[derive(Default)]
 struct State {
-    /// What is there now; sectors of zeros are left out.
+    /// Current contents; sectors of zeros are omitted.
     now: BTreeMap<u64, Sector>,
-    /// Versions that a cut may leave, the durable one first, of sectors written since the last flush.
+    /// For sectors written since the last flush: the versions that a cut may leave, the durable one first.
     volatile: BTreeMap<u64, Vec<Option<Sector>>>,
     unreadable: BTreeSet<u64>,
-    /// Nor can these be written.
+    /// Sectors that cannot be written either.
     worn_out: BTreeSet<u64>,
     is_gone: bool,
-    /// Calls until one fails.
+    /// Number of calls until one fails.
     fails_in: Option<u64>,
-    /// All after that one fail, too.
+    /// All calls after that one fail, too.
     fails_on: bool,
-    /// Sectors that more than zeros can be written to, beside those that have more already; None: all.
+    /// How many more sectors may become other than zeros; None for any number.
     room: Option<u64>,
 }
 
@@ -108,7 +108,8 @@ impl RamDisk {
         Arc::new(RamDisk { sectors, power: power.clone(), state: Mutex::default() })
     }
 
-    /// What the power's going left: a disk with `power`, that has what is durable and of the rest what the dice say.
+    /// The disk after the power cut: supplied by `power`, with all durable sectors, and a random version of each of the
+    /// others.
     pub fn after_cut(&self, power: &Arc<Power>) -> Arc<RamDisk> {
         let state = self.state.lock();
         let mut now = state.now.clone();
@@ -122,7 +123,7 @@ impl RamDisk {
         self.with(power, now, &state)
     }
 
-    /// The same disk, with all that was written, below another power.
+    /// The same disk with everything that was written, on another power supply.
     pub fn fork(&self, power: &Arc<Power>) -> Arc<RamDisk> {
         let state = self.state.lock();
         self.with(power, state.now.clone(), &state)
@@ -134,46 +135,47 @@ impl RamDisk {
         Arc::new(RamDisk { sectors: self.sectors, power: power.clone(), state: Mutex::new(state) })
     }
 
-    /// The sector cannot be read until it is written.
+    /// Makes the sector unreadable until it is written.
     pub fn make_unreadable(&self, lba: Lba) {
         self.state.lock().unreadable.insert(lba.0);
     }
 
-    /// The sector cannot be read, and no write helps.
+    /// Makes the sector unreadable for good, and writes to it fail.
     pub fn wear_out(&self, lba: Lba) {
         let mut state = self.state.lock();
         state.unreadable.insert(lba.0);
         state.worn_out.insert(lba.0);
     }
 
-    /// It can be read again, and holds what it held.
+    /// Makes the sector readable again, with its old content.
     pub fn make_readable(&self, lba: Lba) {
         self.state.lock().unreadable.remove(&lba.0);
     }
 
-    /// Every call fails from now on.
+    /// Makes every call fail from now on.
     pub fn lose(&self) {
         self.state.lock().is_gone = true;
     }
 
-    /// The `nth` call from now (1 is the next) fails, whatever it is.
+    /// Makes the `nth` call of any kind from now (1 is the next) fail.
     pub fn fail_at(&self, nth: u64) {
         self.state.lock().fails_in = Some(nth);
     }
 
-    /// Every call fails from the `nth` from now (1 is the next) on, each for itself: what it is of nobody says.
+    /// Makes every call fail from the `nth` from now (1 is the next) on, with the error of a single call, not of a disk
+    /// that is gone.
     pub fn fail_from(&self, nth: u64) {
         let mut state = self.state.lock();
         (state.fails_in, state.fails_on) = (Some(nth), true);
     }
 
-    /// From now on as a sparse file that its file system has room for so many more sectors of: writes that need more
-    /// end with [`Kind::NoSpace`] where that begins.
+    /// Makes the disk a sparse file whose file system has room for this many more sectors: a write that needs more
+    /// fails with [`Kind::NoSpace`] at the first sector without room.
     pub fn limit_room(&self, sectors: u64) {
         self.state.lock().room = Some(sectors);
     }
 
-    /// Changes the stored byte as rot would: nothing notices.
+    /// Changes the stored byte as bit rot would, undetected.
     pub fn rot(&self, lba: Lba, byte: usize, by: u8) {
         let mut state = self.state.lock();
         let sector = state.now.entry(lba.0).or_insert_with(|| Arc::new([0; SECTOR_BYTES]));
@@ -194,7 +196,7 @@ impl RamDisk {
         Ok(())
     }
 
-    /// Changes the sectors that `changes` names, within a call on a range; `None` is zeros.
+    /// Applies the changes of sectors returned by `changes`, as part of a call on a range; `None` is zeros.
     fn change(
         &self,
         lba: Lba,
@@ -218,7 +220,7 @@ impl RamDisk {
         if goes { self.power.check() } else { Ok(()) }
     }
 
-    /// Only what is not zeros, or may not be after a cut, is changed: a large disk is zeroed at once.
+    /// Changes only sectors that are not zeros, or may not be after a cut, so that a large disk is zeroed quickly.
     fn zero(&self, lba: Lba, sectors: u64, fua: bool) -> Result<()> {
         self.change(lba, sectors, fua, |state| {
             let range = lba.0..lba.0 + sectors;
@@ -231,7 +233,7 @@ impl RamDisk {
 }
 
 impl State {
-    /// False if there is none.
+    /// Takes room for a sector; false if there is none.
     fn take_room(&mut self, at: u64) -> bool {
         match &mut self.room {
             Some(0) => self.now.contains_key(&at),

@@ -1,7 +1,8 @@
-//! Whether a file or a block device makes zeros of a long range without writing them.
+//! Whether a file or a block device can zero a long range without writing it.
 //!
-//! 1. Asking changes no content: of a file a hole is punched behind its end, of a device its queue is read.
-//! 2. What cannot be told is no: whoever relies on a yes would wait for every sector.
+//! 1. The check changes no content: of a file, it punches a hole beyond the end; of a device, it reads the queue's
+//!    attributes.
+//! 2. If in doubt the answer is no: callers that rely on a yes would wait for every sector to be written.
 
 use rustix::fs::{FallocateFlags, fallocate, major, minor};
 use std::fs::{File, read_to_string};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 const HOLE_BYTES: u64 = 4096;
 
-/// See the module. A file that is open for reading only does not.
+/// See the module. False for a file that is open for reading only.
 pub(crate) fn trims(file: &File) -> Result<bool> {
     let metadata = file.metadata()?;
     match metadata.file_type().is_block_device() {
@@ -20,21 +21,21 @@ pub(crate) fn trims(file: &File) -> Result<bool> {
     }
 }
 
-/// Behind the end nothing is lost, and the file system says whether it knows holes all the same.
+/// Punches a hole beyond the end, where nothing is lost; the file system still reports whether it supports holes.
 fn punches(file: &File, bytes: u64) -> bool {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(file, flags, bytes.next_multiple_of(HOLE_BYTES), HOLE_BYTES).is_ok()
 }
 
-/// Where the kernel describes the requests that a device takes: a partition's are those of its disk.
+/// The directory in which the kernel describes a device's request queue: that of the disk for a partition.
 fn queue_of(device: u64) -> PathBuf {
     let own = Path::new("/sys/dev/block").join(format!("{}:{}", major(device), minor(device)));
     let queue = own.join("queue");
     if queue.exists() { queue } else { own.join("../queue") }
 }
 
-/// Whether a device unmaps, and has a request that makes zeros. One that has the second alone is a disk that writes
-/// them itself (`WRITE SAME`); one that has the first alone does not say what is read afterwards, so zeros are written.
+/// Whether a device both unmaps and has a request that zeroes. With only the second it is a disk that writes the zeros
+/// itself (`WRITE SAME`). With only the first the content after an unmap is undefined, so zeros have to be written.
 fn queue_trims(queue: &Path) -> bool {
     let most = |name: &str| {
         let said =
@@ -57,7 +58,7 @@ mod tests {
         assert!(trims(&file).unwrap(), "the file system of the tests has holes");
         assert!(std::fs::read(&path).unwrap() == [7; 10_000]);
         assert!(!trims(&File::open(&path).unwrap()).unwrap(), "not what is only read");
-        // A file that can be written, of a file system that knows no holes.
+        // A file that can be written, on a file system without holes.
         let own = File::options().read(true).write(true).open("/proc/self/oom_score_adj").unwrap();
         assert!(!trims(&own).unwrap());
     }

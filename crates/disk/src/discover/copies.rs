@@ -1,16 +1,16 @@
-//! What ext file systems keep more than once on purpose: backups of the superblock and of the group descriptors.
+//! Redundant metadata of ext file systems: backups of the superblock and of the group descriptors.
 //!
-//! One bad block must not take all of them, so a disk that stores equal contents once can be told to leave these alone
-//! (`--keep-copies ext4`). Where they are follows from the superblock; nothing else is read.
+//! One bad block must not take all copies, so a disk that deduplicates can be told not to share these (`--keep-copies
+//! ext4`). Their locations follow from the superblock; nothing else is read.
 
 use super::ext::Superblock;
 use crate::discover::ext::{COMPAT_RESIZE_INODE, INCOMPAT_META_BG};
 use std::ops::Range;
 use vellum_base::{Lba, SECTOR_BYTES};
 
-/// Groups looked at: those of 16 TiB in blocks of 4 KiB.
+/// Maximum number of groups examined: those of 16 TiB in blocks of 4 KiB.
 const GROUPS_MAX: u64 = 1 << 17;
-/// Sectors kept of one file system, at most: 4 GiB. No real one has a thousandth of that.
+/// Maximum number of sectors kept per file system: 4 GiB. No real one has a thousandth of that.
 const SECTORS_MAX: u64 = 1 << 20;
 
 /// Sectors that hold superblocks and group descriptors of a file system in `region`, ascending.
@@ -29,7 +29,7 @@ pub(super) fn kept(fs: &Superblock, region: &Range<u64>, reserved_blocks: u16) -
         if backup {
             found.add(start, 1 + plain_blocks + reserved);
         }
-        // Beyond the first ones, each block of descriptors is in the first, second and last of its groups.
+        // After the leading plain ones, each block of descriptors is in the first, second and last of its groups.
         let (table_block, within) = (group / per_block, group % per_block);
         if table_block >= plain_blocks && [0, 1, per_block - 1].contains(&within) {
             found.add(start + u64::from(backup), 1);
@@ -46,7 +46,7 @@ struct Kept<'a> {
 }
 
 impl Kept<'_> {
-    /// Adds blocks, as far as they lie in the region; later ones begin later.
+    /// Adds blocks as far as they lie in the region. Calls must be in ascending order.
     fn add(&mut self, block: u64, blocks: u64) {
         let bytes = |block: u64| block.saturating_mul(self.block_bytes).saturating_add(self.region.start);
         let end = bytes(block.saturating_add(blocks)).min(self.region.end);

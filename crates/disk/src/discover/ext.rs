@@ -1,8 +1,8 @@
 //! ext2, ext3, ext4: from the superblock to the journal's inode.
 //!
-//! Layout after the kernel's `fs/ext4/ext4.h` and `Documentation/filesystems/ext4`. All numbers little endian.
-//! Feature bits are only looked at where they move something on the way to the journal; those that the kernel sets at
-//! every mounting and clears at every unmounting, never.
+//! Layout after the kernel's `fs/ext4/ext4.h` and `Documentation/filesystems/ext4`. All numbers are little endian.
+//! Feature bits are checked only if they affect the path to the journal. Those that the kernel sets at every mount and
+//! clears at every unmount are never checked.
 
 use super::journal::{self, Journal};
 use super::map;
@@ -24,15 +24,15 @@ const INCOMPAT_JOURNAL_DEV: u32 = 0x8;
 pub(super) const INCOMPAT_META_BG: u32 = 0x10;
 const INCOMPAT_64BIT: u32 = 0x80;
 const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
-/// Set while mounted, where there is an orphan file.
+/// Set while mounted, if there is an orphan file.
 const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
-/// What ext3 knows, but for what is not looked at: filetype, meta_bg; sparse_super, large_file, btree_dir. Anything
-/// else is ext4.
+/// Features of ext3, among those checked: filetype, meta_bg; sparse_super, large_file, btree_dir. Any others mean ext4.
 const EXT3_INCOMPAT: u32 = 0x12;
 const EXT3_RO_COMPAT: u32 = 0x7;
 
-/// The most blocks that mke2fs and tune2fs give a journal, which must not have more than half of the file system either
-/// (mke2fs(8), `-J size`). jbd2 itself takes any number of 32 bits. Following a journal costs memory for each sector.
+/// The maximum number of blocks that mke2fs and tune2fs give a journal, which must not exceed half of the file system
+/// either (mke2fs(8), `-J size`). jbd2 itself accepts any 32-bit number. Tracking a journal costs memory for each
+/// sector.
 const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
 
 const MODE_TYPE: u16 = 0xF000;
@@ -67,7 +67,7 @@ pub(super) fn probe(reader: &mut Reader, region: &Range<u64>) -> Option<Probed> 
     })
 }
 
-/// The fields of a superblock that lead to the journal, and to its backups.
+/// The fields of a superblock needed to find the journal and the backups.
 pub(super) struct Superblock {
     uuid: [u8; 16],
     blocks: u64,
@@ -112,7 +112,7 @@ impl Superblock {
         Ok(fs)
     }
 
-    /// Refuses what cannot be followed, so that the rest may divide and shift without a thought.
+    /// Refuses values that cannot be followed, so that later code can divide and shift without checks.
     fn check(&self) -> Why<()> {
         let damaged = |what: &str| Err(format!("the ext superblock is damaged: {what}"));
         let block = self.block_bytes;
@@ -168,7 +168,7 @@ impl Superblock {
         journal::read(reader, &volume, pieces, self.compat & COMPAT_FAST_COMMIT != 0)
     }
 
-    /// Says why a journal, wherever it lies, is of no use.
+    /// Returns an error if a journal would not help, wherever it is.
     fn check_benefit(&self, region: &Range<u64>) -> Why<()> {
         if self.incompat & INCOMPAT_JOURNAL_DEV != 0 {
             return Err(
@@ -191,7 +191,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// Where the journal's inode is on the disk.
+    /// The byte address of the journal's inode on the disk.
     fn inode_at(&self, reader: &mut Reader, volume: &Volume) -> Why<u64> {
         let index = self.journal_inode - 1;
         let group = index / self.inodes_per_group;
@@ -202,8 +202,8 @@ impl Superblock {
         Ok(volume.block_at(table)? + offset)
     }
 
-    /// Where the descriptor of `group` is on the disk: in the table behind the superblock or, with meta_bg, at
-    /// the start of the first group whose descriptor shares its block. (Block sizes from 4 KiB only: the
+    /// The byte address of the descriptor of `group` on the disk: in the table after the superblock or, with meta_bg,
+    /// at the start of the first group whose descriptor shares its block. (Only for block sizes from 4 KiB, where the
     /// superblock is in block 0.)
     fn descriptor_at(&self, group: u32, volume: &Volume) -> Why<u64> {
         let per_block = self.descriptors_per_block();
@@ -218,7 +218,7 @@ impl Superblock {
         Ok(volume.block_at(block)? + (group % per_block) as u64 * self.descriptor_bytes as u64)
     }
 
-    /// Block groups; `None` if it has none, or cannot have them.
+    /// Number of block groups; `None` if there are none, or cannot be.
     pub(super) fn groups(&self) -> Option<u64> {
         let has_groups = self.incompat & INCOMPAT_JOURNAL_DEV == 0 && self.blocks_per_group > 0;
         let blocks = self.blocks.checked_sub(self.first_data_block.into())?;
@@ -250,16 +250,16 @@ impl Superblock {
     }
 }
 
-/// Where the blocks of a file system are on the disk. `start` and `block_bytes` are multiples of the sector size.
+/// The location of a file system's blocks on the disk. `start` and `block_bytes` are multiples of the sector size.
 pub(super) struct Volume {
     pub(super) start: u64,
     pub(super) block_bytes: u32,
-    /// Blocks of the file system that its partition and the disk really have.
+    /// Number of blocks of the file system that its partition and the disk actually contain.
     pub(super) blocks: u64,
 }
 
 impl Volume {
-    /// The byte at which `block` begins. Block 0, the superblock's, is nobody else's.
+    /// The byte address of `block`. Block 0 contains the superblock, so nothing else can refer to it.
     pub(super) fn block_at(&self, block: u64) -> Why<u64> {
         match block > 0 && block < self.blocks {
             true => Ok(self.start + block * self.block_bytes as u64),

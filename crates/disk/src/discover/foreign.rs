@@ -1,10 +1,10 @@
-//! Names what is not ext, so that a user is told why it does not profit.
+//! Identifies other file systems than ext, to tell users why their journals are not used.
 
 use super::reader::Reader;
 use super::{FsKind, Probed};
 use vellum_base::SECTOR_BYTES;
 
-/// A kind's mark: `magic` at byte `at` of the region, its UUID (if any) at byte `uuid_at`.
+/// The signature of a kind: `magic` at byte `at` of the region, its UUID (if any) at byte `uuid_at`.
 struct Mark {
     kind: FsKind,
     at: u64,
@@ -16,11 +16,11 @@ const fn mark(kind: FsKind, at: u64, magic: &'static [u8], uuid_at: Option<u64>)
     Mark { kind, at, magic, uuid_at }
 }
 
-/// Marks in the boot sector, where an ext superblock (from byte 1024) can survive a newer format.
+/// Signatures in the boot sector, checked first since an ext superblock (from byte 1024) can survive a newer format.
 const START: [Mark; 2] =
     [mark(FsKind::Xfs, 0, b"XFSB", Some(32)), mark(FsKind::Luks, 0, b"LUKS\xba\xbe", None)];
 
-/// Marks that count only where there is no ext file system.
+/// Signatures that count only if there is no ext file system.
 const REST: [Mark; 16] = [
     mark(FsKind::Ntfs, 3, b"NTFS    ", None),
     mark(FsKind::ExFat, 3, b"EXFAT   ", None),
@@ -40,12 +40,12 @@ const REST: [Mark; 16] = [
     mark(FsKind::Reiserfs, 65536 + 52, b"ReIsEr2Fs", Some(65536 + 84)),
 ];
 
-/// Looks for marks that win over an ext superblock.
+/// Looks for signatures that take precedence over an ext superblock.
 pub(super) fn probe_start(reader: &mut Reader, start: u64) -> Option<Probed> {
     find(reader, start, &START)
 }
 
-/// Looks for all other marks, and says at least whether there is anything.
+/// Looks for all other signatures; if there are none, reports whether the region is blank.
 pub(super) fn probe_rest(reader: &mut Reader, start: u64) -> Probed {
     find(reader, start, &REST).unwrap_or_else(|| {
         let first = reader.array::<SECTOR_BYTES>(start);

@@ -6,11 +6,11 @@ use std::ops::Range;
 
 const MAGIC: &[u8; 8] = b"EFI PART";
 const HEADER_BYTES: usize = 92;
-/// The usual array of entries has 16 KiB; nobody needs more than this.
+/// The usual array of entries has 16 KiB; larger ones than this are refused.
 const ENTRIES_BYTES_MAX: u64 = 256 << 10;
 
-/// Reads the partitions of the table. The first header that checks out decides: the primary one, then the backup
-/// at the very end, each for logical blocks of 512 bytes and of 4 KiB.
+/// Reads the partitions of the table. The first valid header is used: the primary one, then the backup at the very end,
+/// each tried with logical blocks of 512 bytes and of 4 KiB.
 pub(super) fn read(reader: &mut Reader) -> Option<Vec<Partition>> {
     let units = [512, 4096];
     let primary = units.into_iter().find_map(|unit| read_at(reader, unit, 1));
@@ -69,7 +69,7 @@ impl Header {
     }
 }
 
-/// The bytes of a partition; `None` if the entry is unused or makes no sense.
+/// The byte range of a partition; `None` if the entry is unused or invalid.
 fn entry_range(entry: &[u8], unit: u64) -> Option<Range<u64>> {
     let (first, last) = (le64(entry, 32), le64(entry, 40));
     if entry[..16] == [0; 16] || last < first {
@@ -86,7 +86,7 @@ fn le64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
-/// CRC-32 of the parts, one after the other (reflected 0x04C11DB7, as in Ethernet).
+/// CRC-32 of the parts, concatenated (reflected 0x04C11DB7, as in Ethernet).
 pub(super) fn crc32<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     let bytes = parts.into_iter().flatten();
     !bytes.fold(!0, |crc, byte| {

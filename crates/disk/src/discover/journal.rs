@@ -1,4 +1,4 @@
-//! The journal itself: its superblock (jbd2, all numbers big endian) and where its blocks lie.
+//! The journal itself: its superblock (jbd2, all numbers big endian) and the location of its blocks.
 
 use super::ext::Volume;
 use super::reader::Reader;
@@ -11,28 +11,28 @@ const SUPERBLOCK_V1: u32 = 3;
 const SUPERBLOCK_V2: u32 = 4;
 /// The feature 0x20, in the byte order of [`Reader::le32_bits`].
 const FAST_COMMIT_BIT: u32 = 0x20u32.swap_bytes();
-/// What the kernel takes for an unset number of fast-commit blocks.
+/// The kernel's default number of fast-commit blocks if it is unset.
 const FAST_COMMIT_BLOCKS_DEFAULT: u32 = 256;
-/// The kernel keeps at least this many blocks for the normal log, or does without fast commits.
+/// The kernel keeps at least this many blocks for the normal log, or does not use fast commits.
 const LOG_BLOCKS_MIN: u32 = 1024;
 
-/// Where a journal lies, and what its superblock says.
+/// The location of a journal, and the fields of its superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
-    /// Its sectors, in the order of its blocks. Neighbouring extents are merged.
+    /// Its sectors, in the order of its blocks. Adjacent extents are merged.
     pub extents: Vec<Range<Lba>>,
     /// Its length in file system blocks, with its superblock (block 0) and its fast-commit blocks.
     pub blocks: u32,
-    /// Sectors in a file system block: 1 to 16.
+    /// Sectors per file system block: 1 to 16.
     pub block_sectors: u32,
-    /// The blocks of the normal log, where whole copies are: from behind the superblock to before the fast-commit
+    /// The blocks of the normal log, which contain whole copies: from after the superblock to before the fast-commit
     /// blocks.
     pub log_blocks: Range<u32>,
     /// The journal's own UUID; all zero or the file system's for an internal journal.
     pub uuid: Uuid,
-    /// Sequence number of the first transaction in the log, when it was read.
+    /// Sequence number of the first transaction in the log when it was read.
     pub sequence: u32,
-    /// Log block of the first transaction to replay, when it was read; 0 for a clean journal.
+    /// Log block of the first transaction to replay when it was read; 0 for a clean journal.
     pub start: u32,
 }
 
@@ -43,19 +43,19 @@ impl Journal {
         cut(&self.extents, self.log_blocks.start as u64 * sectors..self.log_blocks.end as u64 * sectors)
     }
 
-    /// Length of all extents in sectors.
+    /// Total length of all extents in sectors.
     pub fn sectors(&self) -> u64 {
         self.blocks as u64 * self.block_sectors as u64
     }
 }
 
-/// True for a journal's own blocks (superblocks, descriptors, commits, revokes), which are copies of nothing.
-/// (A copy that would begin like this is journaled with its first word zeroed.)
+/// True for the journal's own blocks (superblocks, descriptors, commits, revokes), which are not copies. (A copy that
+/// would begin with this magic is journaled with its first word zeroed.)
 pub fn is_control_block(sector: &[u8]) -> bool {
     sector.starts_with(&MAGIC)
 }
 
-/// Reads the superblock of the journal whose blocks are the `pieces` of `volume`, and checks that the two agree.
+/// Reads the superblock of the journal whose blocks are the `pieces` of `volume`, and checks that the two match.
 pub(super) fn read(
     reader: &mut Reader,
     volume: &Volume,
@@ -95,16 +95,16 @@ struct Superblock {
     first: u32,
     sequence: u32,
     start: u32,
-    /// Blocks at its end are kept for fast commits.
+    /// Blocks at its end are reserved for fast commits.
     fast_commit: bool,
-    /// The rest is zero in version 1.
+    /// The remaining fields are zero in version 1.
     uuid: [u8; 16],
     fast_commit_blocks: u32,
 }
 
 impl Superblock {
-    /// `fast_commit` is what the file system says. The journal's own bit is cleared whenever it is clean, so it is
-    /// looked at only if the file system does not say so; its other features come with the first mounting.
+    /// `fast_commit` is the file system's flag. The journal's own flag is cleared whenever the journal is clean, so it
+    /// is checked only if the file system's is not set. The journal's other features are set by the first mount.
     fn read(reader: &mut Reader, at: u64, fast_commit: bool) -> Why<Superblock> {
         let magic = reader.array::<4>(at)?;
         let version = reader.be32(at + 0x04)?;
@@ -127,7 +127,7 @@ impl Superblock {
         })
     }
 
-    /// The block behind the normal log.
+    /// The block after the normal log.
     fn log_end(&self) -> u32 {
         if !self.fast_commit {
             return self.blocks;

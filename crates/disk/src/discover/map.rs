@@ -1,8 +1,8 @@
-//! From the journal's inode to its blocks: extent trees and indirect blocks.
+//! Block map of the journal's inode: extent trees and indirect blocks.
 //!
 //! Invariants:
-//! 1. A journal has no holes, so each step must go on exactly where the last one ended. Every leaf therefore moves
-//!    forward, and a map that runs in circles ends with an error instead of never.
+//! 1. A journal has no holes, so each step must continue exactly where the last one ended. So every leaf makes
+//!    progress, and a cyclic map ends with an error.
 //! 2. At most [`NODES_MAX`] map blocks are visited and [`PIECES_MAX`] pieces kept.
 
 use super::Why;
@@ -10,9 +10,9 @@ use super::ext::Volume;
 use super::reader::Reader;
 use std::ops::Range;
 
-/// Extents kept for one journal, at most.
+/// Maximum number of extents kept for one journal.
 pub const PIECES_MAX: usize = 1 << 16;
-/// Map blocks visited for one journal, at most.
+/// Maximum number of map blocks visited for one journal.
 const NODES_MAX: u32 = 2048;
 
 const EXTENT_MAGIC: u16 = 0xF30A;
@@ -20,7 +20,7 @@ const EXTENT_DEPTH_MAX: u16 = 5;
 /// Bytes of the map inside an inode.
 const ROOT_BYTES: u32 = 60;
 const ENTRY_BYTES: u32 = 12;
-/// Longer extents are this long less, and not yet written (which matters to file contents, not to us).
+/// Lengths above this mark unwritten extents and are larger by it (which matters to file contents, not here).
 const EXTENT_BLOCKS_MAX: u16 = 1 << 15;
 
 /// The blocks of a file, in logical order, from the extent tree whose root is at byte `root_at`.
@@ -47,7 +47,7 @@ pub(super) fn from_indirect_blocks(
     blocks: u32,
 ) -> Why<Vec<Range<u64>>> {
     let mut walk = Walk::new(reader, volume, blocks);
-    // Twelve blocks, then one tree of each height.
+    // Twelve direct blocks, then one tree of each height.
     for slot in 0..15u32 {
         if walk.is_complete() {
             break;
@@ -58,11 +58,11 @@ pub(super) fn from_indirect_blocks(
     walk.finish()
 }
 
-/// A walk over a map, collecting what lies in its leaves.
+/// A walk over a map that collects the contents of its leaves.
 struct Walk<'w, 'd> {
     reader: &'w mut Reader<'d>,
     volume: &'w Volume,
-    /// Blocks the file has, and how many of them have been found.
+    /// Number of blocks of the file, and how many of them have been found.
     blocks: u64,
     found: u64,
     pieces: Vec<Range<u64>>,
@@ -118,7 +118,7 @@ impl<'w, 'd> Walk<'w, 'd> {
         self.push(u48(entry, 8, 6), length as u64)
     }
 
-    /// Visits the tree of indirect blocks of `height` whose top is `block`; at height 0, `block` itself is data.
+    /// Visits the tree of indirect blocks of `height` with root `block`; at height 0, `block` itself is data.
     fn indirect_node(&mut self, block: u64, height: u32) -> Why<()> {
         if height == 0 {
             return self.push(block, 1);
@@ -135,7 +135,7 @@ impl<'w, 'd> Walk<'w, 'd> {
         Ok(())
     }
 
-    /// Adds the next `length` blocks of the file, which lie at `block`.
+    /// Adds the next `length` blocks of the file, which begin at `block`.
     fn push(&mut self, block: u64, length: u64) -> Why<()> {
         let length = length.min(self.blocks - self.found);
         self.volume.block_at(block)?;

@@ -1,20 +1,20 @@
 //! Finds the journals of the file systems on a disk by reading the disk itself, without the host's help.
 //!
 //! Write-once journaling must know which sectors are journal slots. [`discover`] reads partition tables, ext
-//! superblocks, the journal's inode and its block map, and says for every file system either where its journal
-//! lies or why there is nothing to gain. It reads a handful of sectors, so that it can run again whenever one of
-//! them changes ([`Discovery::outdated_by`]).
+//! superblocks, the journal's inode and its block map. For every file system it reports either where its journal is or
+//! why there is nothing to gain. It reads only a handful of sectors, so that it can run again whenever one of them
+//! changes ([`Discovery::outdated_by`]).
 //!
 //! Invariants:
-//! 1. Whatever the disk holds, discovery ends: at most [`READS_MAX`] sectors are read, each once, and at most
+//! 1. Discovery terminates on any contents: at most [`READS_MAX`] sectors are read, each once, and at most
 //!    [`PIECES_MAX`] extents kept per journal. It never fails: what it cannot follow becomes
-//!    [`JournalState::NoBenefit`] with a reason for people.
-//! 2. The result depends only on the bytes recorded in the watch list: while they stay, discovering again finds
-//!    the same (but for [`Journal::sequence`] and [`Journal::start`], which change with every commit).
+//!    [`JournalState::NoBenefit`] with a readable reason.
+//! 2. The result depends only on the bytes recorded in the watch list: while they are unchanged, another discovery has
+//!    the same result (except for [`Journal::sequence`] and [`Journal::start`], which change with every commit).
 //! 3. Extents of a journal lie within the disk and its file system, do not overlap each other, and together hold
-//!    exactly [`Journal::blocks`] file system blocks. Journals of *different* file systems may overlap when an
-//!    old file system shines through a newer one: an extent is a hint about traffic, never a proof about content.
-//! 4. Unknown features never matter: only what the map to the journal needs is looked at.
+//!    exactly [`Journal::blocks`] file system blocks. Journals of *different* file systems may overlap if remains of an
+//!    old file system are visible in a newer one: an extent is a hint about traffic, not a proof about content.
+//! 4. Unknown features never matter: only what the path to the journal needs is examined.
 
 mod copies;
 mod ext;
@@ -37,7 +37,7 @@ use std::fmt;
 use std::ops::Range;
 use vellum_base::{Lba, Result, SECTOR_BYTES};
 
-/// What discovery reads from.
+/// The disk as seen by discovery.
 pub trait Sectors {
     /// Reads one sector. Sectors never written read as zeros.
     fn read(&mut self, lba: Lba, out: &mut [u8; SECTOR_BYTES]) -> Result<()>;
@@ -45,20 +45,20 @@ pub trait Sectors {
     fn sectors(&self) -> u64;
 }
 
-/// Everything found on a disk.
+/// The result of a discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovery {
-    /// One entry for each file system; for each partition without one that we know; and for a disk on which
-    /// nothing was found, a single entry that says so.
+    /// One entry for each file system, and for each partition without a known one; for a disk on which nothing was
+    /// found, a single entry that says so.
     pub file_systems: Vec<FileSystem>,
-    /// How the disk is divided.
+    /// The kind of partition table.
     pub table: Table,
-    /// Sectors that were read.
+    /// Number of sectors read.
     pub sectors_read: u32,
     watch: Vec<Watched>,
 }
 
-/// How a disk is divided into partitions.
+/// Kinds of partition tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     /// No partition table.
@@ -69,39 +69,39 @@ pub enum Table {
     Gpt,
 }
 
-/// A file system, or a region in which none is known.
+/// A file system, or a region without a known one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystem {
-    /// What it is.
+    /// Its kind.
     pub kind: FsKind,
-    /// Partition number as Linux counts them (from 1); `None` if it takes the whole disk.
+    /// Partition number as in Linux (from 1); `None` if it occupies the whole disk.
     pub partition: Option<u32>,
-    /// Where its partition is on the disk, in bytes. May end beyond a disk that was cut short.
+    /// The range of its partition on the disk, in bytes. May end beyond a disk that was truncated.
     pub region_bytes: Range<u64>,
-    /// Its identity, where the kind has one.
+    /// Its UUID, if the kind has one.
     pub uuid: Option<Uuid>,
     /// File system block size in bytes; 0 if unknown.
     pub block_bytes: u32,
-    /// Sectors with what it keeps in several places on purpose: superblocks and group descriptors (ext only),
+    /// Sectors of metadata that it keeps redundantly on purpose: superblocks and group descriptors (ext only),
     /// ascending.
     pub copies: Vec<Range<Lba>>,
-    /// Its journal, or why it does not help us.
+    /// Its journal, or why that does not help.
     pub journal: JournalState,
 }
 
-/// A journal, or the reason for having none.
+/// A journal, or the reason why there is none to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalState {
-    /// Here it is.
+    /// The journal.
     Found(Journal),
-    /// Writing journal copies once is not possible here.
+    /// Write-once journaling is not possible here.
     NoBenefit {
-        /// Why, for people.
+        /// The reason, in words.
         reason: String,
     },
 }
 
-/// Kinds of file system we can name.
+/// Kinds of file systems that can be identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FsKind {
@@ -111,7 +111,7 @@ pub enum FsKind {
     Ext3,
     /// ext4.
     Ext4,
-    /// The external journal of an ext file system that lives elsewhere.
+    /// The external journal of an ext file system on another device.
     ExtJournal,
     /// XFS.
     Xfs,
@@ -137,7 +137,7 @@ pub enum FsKind {
     Lvm,
     /// A member of a Linux software RAID.
     MdRaid,
-    /// Something is there that we do not know.
+    /// Unknown contents.
     Unknown,
     /// The first sector is all zeros.
     Blank,
@@ -172,13 +172,13 @@ impl FsKind {
         !matches!(self, FsKind::Unknown | FsKind::Blank)
     }
 
-    /// True if its boot sector bears the mark of a partition table without being one.
+    /// True if its boot sector has the signature of a partition table without being one.
     fn has_boot_sector(self) -> bool {
         matches!(self, FsKind::Ntfs | FsKind::ExFat | FsKind::Fat)
     }
 }
 
-/// A file system's UUID, in the order it is printed.
+/// A file system's UUID, in printing order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -223,14 +223,14 @@ impl Discovery {
         })
     }
 
-    /// The sectors the result rests on, ascending: partition tables, superblocks, the descriptor and the inode of
-    /// each journal, the blocks of its map, its own superblock. Writing any other sector changes nothing.
+    /// The sectors that the result depends on, ascending: partition tables, superblocks, the descriptor and the inode
+    /// of each journal, the blocks of its map, its own superblock. Writing any other sector changes nothing.
     pub fn watch(&self) -> impl ExactSizeIterator<Item = Lba> {
         self.watch.iter().map(|watched| watched.lba)
     }
 
-    /// True if the disk must be discovered again once `lba` holds `content`. Watched sectors are written all the
-    /// time (free counts, time stamps, log tail); this looks only at the bytes the result rests on.
+    /// True if the disk must be discovered again once `lba` holds `content`. Watched sectors are written all the time
+    /// (free counts, timestamps, log tail), so this checks only the bytes that the result depends on.
     pub fn outdated_by(&self, lba: Lba, content: &[u8; SECTOR_BYTES]) -> bool {
         match self.watch.binary_search_by_key(&lba, |watched| watched.lba) {
             Ok(at) => !self.watch[at].still_holds(content),
@@ -244,7 +244,7 @@ fn probe_partitions(reader: &mut Reader) -> (Table, Vec<FileSystem>) {
         Layout::None => (Table::None, Vec::new()),
         Layout::Gpt(partitions) => (Table::Gpt, probe_all(reader, partitions)),
         Layout::Mbr(entries) => {
-            // It does not say in which unit it counts; what lies there does.
+            // The table does not specify its unit, so the unit that finds file systems is used.
             let mut probe_in = |unit| {
                 let partitions = partitions::mbr(reader, &entries, unit);
                 probe_all(reader, partitions)
@@ -283,7 +283,7 @@ fn probe(reader: &mut Reader, region: Range<u64>, partition: Option<u32>) -> Fil
     }
 }
 
-/// What a probe of one region says.
+/// The result of probing one region.
 struct Probed {
     kind: FsKind,
     uuid: Option<[u8; 16]>,
@@ -292,5 +292,5 @@ struct Probed {
     journal: Why<Journal>,
 }
 
-/// A step on the way to a journal, or the reason why there is no way.
+/// The result of a step on the path to a journal, or the reason why there is no path.
 type Why<T> = std::result::Result<T, String>;

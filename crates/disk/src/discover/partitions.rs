@@ -1,36 +1,36 @@
-//! Partition tables: which one a disk has, and the master boot record with its chain of logical partitions.
+//! Partition tables: the kind of a disk's table, and the master boot record with its chain of logical partitions.
 //!
-//! An MBR does not say in which blocks it counts: 512 bytes, or 4 KiB on a disk that shows only such. So it can be
-//! read in both units, and the file systems found decide.
+//! An MBR does not specify its block size: 512 bytes, or 4 KiB on a disk with such logical blocks. So it can be read
+//! with both, and the file systems found decide.
 
 use super::gpt;
 use super::reader::Reader;
 use std::ops::Range;
 
-/// Partitions looked at, at most.
+/// Maximum number of partitions examined.
 pub(super) const PARTITIONS_MAX: usize = 256;
-/// Logical partitions followed, at most; this ends a chain that bites its tail.
+/// Maximum number of logical partitions followed; this ends a cyclic chain.
 const LOGICAL_MAX: u32 = 128;
 
 const GPT_PROTECTIVE: u8 = 0xEE;
 const EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
 
-/// A partition, numbered as Linux does.
+/// A partition, numbered as in Linux.
 pub(super) struct Partition {
     pub(super) number: u32,
     pub(super) bytes: Range<u64>,
 }
 
-/// What a disk has for a partition table.
+/// The partition table of a disk.
 pub(super) enum Layout {
     None,
-    /// Still to be read with [`mbr`].
+    /// To be read with [`mbr`].
     Mbr([Entry; 4]),
     Gpt(Vec<Partition>),
 }
 
-/// The layout of the disk. Like Linux, takes a GPT only where the MBR announces one: a backup header may be left
-/// over from an earlier life of the disk.
+/// Reads the layout of the disk. Like Linux, uses a GPT only if the MBR announces one: a backup header may be left over
+/// from an earlier use of the disk.
 pub(super) fn layout(reader: &mut Reader) -> Layout {
     let Some(entries) = boot_record(reader, 0) else {
         return Layout::None;
@@ -46,7 +46,7 @@ pub(super) fn layout(reader: &mut Reader) -> Layout {
     }
 }
 
-/// The partitions of an MBR whose logical blocks have `unit` bytes.
+/// The partitions of an MBR with logical blocks of `unit` bytes.
 pub(super) fn mbr(reader: &mut Reader, entries: &[Entry; 4], unit: u64) -> Vec<Partition> {
     let mut partitions = Vec::new();
     for (number, entry) in (1..).zip(entries).filter(|(_, entry)| entry.is_data()) {
@@ -58,7 +58,7 @@ pub(super) fn mbr(reader: &mut Reader, entries: &[Entry; 4], unit: u64) -> Vec<P
     partitions
 }
 
-/// An entry of a boot record, counted in logical blocks.
+/// An entry of a boot record, in logical blocks.
 pub(super) struct Entry {
     kind: u8,
     start: u64,
@@ -74,7 +74,7 @@ impl Entry {
         self.kind != 0 && self.kind != GPT_PROTECTIVE && self.blocks > 0 && !self.is_extended()
     }
 
-    /// Its bytes, if its start counts from block `base`. (32-bit values: no overflow.)
+    /// Its byte range, if its start is relative to block `base`. (32-bit values: no overflow.)
     fn bytes(&self, base: u64, unit: u64) -> Range<u64> {
         let start = (base + self.start) * unit;
         start..start + self.blocks * unit
@@ -82,7 +82,7 @@ impl Entry {
 }
 
 /// The four entries of the boot record at byte `at`, if there is one. Boot code of a file system has the same
-/// mark; it betrays itself by boot flags that are none.
+/// signature, but is recognised by invalid boot flags.
 fn boot_record(reader: &mut Reader, at: u64) -> Option<[Entry; 4]> {
     if reader.array(at + 510).ok()? != [0x55, 0xAA] {
         return None;
@@ -101,8 +101,8 @@ fn boot_record(reader: &mut Reader, at: u64) -> Option<[Entry; 4]> {
     }))
 }
 
-/// Follows the chain of boot records in the extended partition at block `base`. Data partitions count from their
-/// own record, links from `base`.
+/// Follows the chain of boot records in the extended partition at block `base`. Data partitions are relative to their
+/// own record, links to `base`.
 fn logical(reader: &mut Reader, base: u64, unit: u64, partitions: &mut Vec<Partition>) {
     let mut record = base;
     let mut number = 5;

@@ -1,44 +1,44 @@
-//! Reads single fields from a disk, and remembers which bytes the result came to rest on.
+//! Reads single fields from a disk, and records which bytes the result depends on.
 //!
 //! Invariants:
-//! 1. No sector is read twice, and no more than [`READS_MAX`] in all; so memory is bounded as well (32 MiB, held
-//!    only while discovering).
-//! 2. Every byte handed out by [`Reader::bytes`] is recorded, and of a number from [`Reader::le32_bits`] every bit
-//!    asked for; bytes from [`Reader::peek`] are not.
+//! 1. No sector is read twice, and no more than [`READS_MAX`] in all; so memory is bounded as well (32 MiB, held only
+//!    during discovery).
+//! 2. All bytes returned by [`Reader::bytes`] are recorded, and the requested bits of numbers from
+//!    [`Reader::le32_bits`]; bytes from [`Reader::peek`] are not.
 
 use super::{Sectors, Why};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use vellum_base::{Lba, SECTOR_BYTES};
 
-/// Sectors one discovery reads at most. A usual disk takes about ten; each piece map of a badly fragmented
-/// journal one more for every 340 pieces.
+/// Maximum number of sectors that one discovery reads. A usual disk takes about ten. The map of a badly fragmented
+/// journal takes one more for every 340 pieces.
 pub const READS_MAX: u32 = 4096;
 
-/// Addresses within a disk stay below this, so that adding the offset of a field never overflows.
+/// Addresses within a disk are below this, so that adding the offset of a field never overflows.
 const DISK_BYTES_MAX: u64 = 1 << 62;
 
-/// The disk as a string of bytes.
+/// The disk as an array of bytes.
 pub(super) struct Reader<'d> {
     disk: &'d mut dyn Sectors,
     disk_bytes: u64,
     sectors: BTreeMap<Lba, Sector>,
 }
 
-/// A sector read, and which bits of its bytes were used.
+/// A sector that was read, and a mask of the bits used.
 struct Sector {
     content: Why<Box<[u8; SECTOR_BYTES]>>,
     used: Box<[u8; SECTOR_BYTES]>,
 }
 
-/// A sector the result rests on: the bytes that matter, and what they were.
+/// A sector that the result depends on: the relevant bytes and their contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Watched {
     pub(super) lba: Lba,
     ranges: Vec<Range<u16>>,
-    /// Content of the ranges, one after the other; `None` if the sector could not be read.
+    /// Contents of the ranges, concatenated; `None` if the sector could not be read.
     bytes: Option<Box<[u8]>>,
-    /// Single bits that matter, with what they were.
+    /// Single relevant bits and their values.
     bits: Vec<Bits>,
 }
 
@@ -69,7 +69,7 @@ impl<'d> Reader<'d> {
         self.copy(at, out, |_| u8::MAX)
     }
 
-    /// Fills `out` from byte `at` of the disk, for information only.
+    /// Fills `out` from byte `at` of the disk, without recording a dependency.
     pub(super) fn peek(&mut self, at: u64, out: &mut [u8]) -> Why<()> {
         self.copy(at, out, |_| 0)
     }
@@ -88,7 +88,7 @@ impl<'d> Reader<'d> {
         self.array(at).map(u32::from_le_bytes)
     }
 
-    /// The bits of `mask`, and no others: the rest may change without a trace.
+    /// Reads the bits of `mask`, and records only these: changes of others do not matter.
     pub(super) fn le32_bits(&mut self, at: u64, mask: u32) -> Why<u32> {
         let mut out = [0; 4];
         self.copy(at, &mut out, |i| mask.to_le_bytes()[i])?;
@@ -108,7 +108,7 @@ impl<'d> Reader<'d> {
             .collect()
     }
 
-    /// Copies from byte `at`, and records the bits that `mask` says of each byte of `out`.
+    /// Copies from byte `at`, and records the bits given by `mask` for each byte of `out`.
     fn copy(&mut self, at: u64, out: &mut [u8], mask: impl Fn(usize) -> u8) -> Why<()> {
         let end = at.checked_add(out.len() as u64).filter(|end| *end <= self.disk_bytes);
         if end.is_none() {

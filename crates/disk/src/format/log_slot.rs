@@ -1,4 +1,4 @@
-//! Log slot: map changes that programs do not record themselves, and packed sectors.
+//! Log slot: map changes not recorded by programs themselves, and packed sectors.
 
 use super::SEQ_END;
 use super::bytes::{get_u16, get_u32, get_u64, put};
@@ -11,13 +11,13 @@ const MAP_BYTES: usize = 17;
 const RUN_BYTES: usize = 17;
 const SMALL_BYTES: usize = 11;
 
-/// The largest packed sector a log slot takes: with more, packing saves too little.
+/// Maximum size of a packed sector in a log slot: beyond it, packing saves too little.
 pub(crate) const SMALL_MAX: usize = 8 + 12 * 64;
 
-/// One record, opened.
+/// A decoded record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Record {
-    /// The sector is now at the place, if what is there passes the check.
+    /// The sector is now at the place, if the contents there match the check.
     Map { sector: u32, place: Place, check: u32 },
     /// `count` sectors from `first` are holes or zeros.
     Run { first: u32, place: Place, count: u32 },
@@ -41,7 +41,7 @@ impl LogWriter {
         LogWriter { bytes, log, base_seq, records: 0, small: 0 }
     }
 
-    /// Goes on with a log slot read back; `None` if it does not check out.
+    /// Resumes a log slot that was read back; `None` if it is invalid.
     pub(crate) fn resume(slot: &[u8]) -> Option<LogWriter> {
         let log = LogSlot::decode(slot)?;
         let small = log.records().filter(|(_, r)| matches!(r, Record::Small { .. })).count();
@@ -56,7 +56,7 @@ impl LogWriter {
         self.records == 0
     }
 
-    /// Bytes at `offset`, of a small record in this slot.
+    /// The bytes of a small record at `offset` in this slot.
     pub(crate) fn slice(&self, offset: u16, length: u16) -> &[u8] {
         &self.bytes[offset as usize..offset as usize + length as usize]
     }
@@ -83,7 +83,7 @@ impl LogWriter {
         self.bytes.extend_from_slice(&count.to_le_bytes());
     }
 
-    /// Adds a packed sector; returns its entry number and where its bytes lie.
+    /// Adds a packed sector; returns its entry number, and the offset and length of its bytes.
     pub(crate) fn push_small(&mut self, seq: u64, sector: u32, packed: &[u8]) -> (usize, u16, u16) {
         debug_assert!(self.has_room_for_small(packed.len()));
         self.begin(3, seq, sector);
@@ -101,12 +101,12 @@ impl LogWriter {
         self.records += 1;
     }
 
-    /// True if `seq` can still be expressed against this slot's base.
+    /// True if `seq` can still be expressed relative to this slot's base.
     pub(crate) fn reaches(&self, seq: u64) -> bool {
         seq - self.base_seq <= u64::from(u32::MAX)
     }
 
-    /// The used part with its header filled in.
+    /// Fills in the header and returns the used part.
     pub(crate) fn seal(&mut self) -> &[u8] {
         let length = self.bytes.len();
         put(&mut self.bytes, 0, MAGIC);
@@ -120,7 +120,7 @@ impl LogWriter {
     }
 }
 
-/// A log slot that checked out.
+/// A valid log slot.
 pub(crate) struct LogSlot<'a> {
     bytes: &'a [u8],
     pub(crate) length: usize,
@@ -150,7 +150,7 @@ impl<'a> LogSlot<'a> {
         })
     }
 
-    /// The records with their sequence numbers; stops at the first that makes no sense.
+    /// The records with their sequence numbers; stops at the first invalid one.
     pub(crate) fn records(&self) -> impl Iterator<Item = (u64, Record)> + 'a {
         let (bytes, base_seq, mut left) = (self.bytes, self.base_seq, self.record_count);
         let mut at = HEADER_BYTES;
@@ -218,7 +218,7 @@ mod tests {
         #[test]
         fn hostile_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), fix: bool) {
             if fix && bytes.len() >= HEADER_BYTES {
-                // Get past magic, length and checksum, so that the records are looked at.
+                // Make magic, length and checksum valid, so that the records are decoded.
                 let length = bytes.len();
                 put(&mut bytes, 0, MAGIC);
                 put(&mut bytes, 12, &(length as u16).to_le_bytes());

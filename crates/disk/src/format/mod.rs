@@ -1,4 +1,4 @@
-//! On-flash structures, as in docs/formats/disk.md. Codecs only: no I/O, no state, no trust in the bytes.
+//! On-flash structures, as in docs/formats/disk.md. Codecs only: no I/O, no state, and the bytes are not trusted.
 
 pub(crate) mod bytes;
 pub(crate) mod log_slot;
@@ -12,17 +12,17 @@ pub(crate) const FANOUT: usize = 1024;
 /// "None" in nodes and directories.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
-/// Numbers of events lie below this: a disk would have to write for ever to get there, and sums cannot overflow.
+/// Event numbers are below this: no disk can write that much, and sums cannot overflow.
 pub(crate) const SEQ_END: u64 = 1 << 62;
 
-/// Reads a node slot into `out`.
+/// Decodes a node slot into `out`.
 pub(crate) fn decode_node(slot: &[u8], out: &mut [u32]) {
     for (to, from) in out.iter_mut().zip(slot.chunks_exact(4)) {
         *to = u32::from_le_bytes([from[0], from[1], from[2], from[3]]);
     }
 }
 
-/// Fills a node slot; entries beyond `values` are "none".
+/// Encodes a node slot; entries beyond `values` are "none".
 pub(crate) fn encode_node(values: impl Iterator<Item = u32>, slot: &mut [u8]) {
     slot.fill(0xFF);
     for (to, value) in slot.chunks_exact_mut(4).zip(values) {

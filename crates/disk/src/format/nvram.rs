@@ -1,4 +1,4 @@
-//! NVRAM image: the open page and the open log slot, kept by a flush without programming them.
+//! NVRAM image: the open page and the open log slot, saved by a flush without programming them.
 
 use super::bytes::{get_u16, get_u32, get_u64, put};
 use super::log_slot::LogSlot;
@@ -31,7 +31,7 @@ pub(crate) struct NvramImage {
     pub life: LifeCounters,
 }
 
-/// Address that entries in an image are written for.
+/// The address used to encode the entries of an image.
 const IN_NVRAM: SlotAddr = SlotAddr(NO_SLOT);
 
 impl NvramImage {
@@ -62,7 +62,7 @@ impl NvramImage {
         b
     }
 
-    /// True if the image can be of a disk on this flash.
+    /// True if the image can belong to a disk on this flash.
     pub(crate) fn fits(&self, geometry: &Geometry) -> bool {
         let open = self
             .open

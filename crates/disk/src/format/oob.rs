@@ -1,4 +1,4 @@
-//! Out-of-band entry of a slot: who it belongs to, and when.
+//! Out-of-band entry of a slot: its owner and its sequence number.
 
 use super::SEQ_END;
 use super::bytes::{get_u32, get_u64, put};
@@ -7,7 +7,7 @@ use vellum_base::{Cause, SlotAddr};
 /// Bytes of out-of-band data for each slot of a page.
 pub(crate) const OOB_ENTRY_BYTES: usize = 24;
 
-/// What a slot holds.
+/// Kinds of slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum SlotKind {
@@ -38,7 +38,7 @@ pub(crate) struct Oob {
 }
 
 impl Oob {
-    /// Writes the entry of slot `at` to the front of `out`.
+    /// Encodes the entry of slot `at` at the start of `out`.
     pub(crate) fn encode(&self, at: SlotAddr, out: &mut [u8]) {
         let out = &mut out[..OOB_ENTRY_BYTES];
         put(out, 0, &self.seq.to_le_bytes());
@@ -49,7 +49,7 @@ impl Oob {
         put(out, 20, &crc.to_le_bytes());
     }
 
-    /// What a scrambler starts from in this slot: the sector's address; for other kinds of slot, what no sector has.
+    /// The scrambler seed of this slot: the sector's address; for other kinds of slots, a value that no sector has.
     pub(crate) fn seed(&self) -> u64 {
         match self.kind {
             SlotKind::Data => self.id.into(),
@@ -57,7 +57,7 @@ impl Oob {
         }
     }
 
-    /// The entry of slot `at` at the front of `bytes`, unless it is torn or was meant for another slot.
+    /// Decodes the entry of slot `at` at the start of `bytes`; `None` if it is torn or was meant for another slot.
     pub(crate) fn decode(bytes: &[u8], at: SlotAddr) -> Option<Oob> {
         if bytes.len() < OOB_ENTRY_BYTES || checksum(bytes, at) != get_u32(bytes, 20) {
             return None;
@@ -72,7 +72,7 @@ impl Oob {
     }
 }
 
-/// The checksum covers where the entry is: a program that went astray does not pass for another.
+/// The checksum covers the entry's address, so that a misdirected program is detected.
 fn checksum(entry: &[u8], at: SlotAddr) -> u32 {
     let mut covered = [0; 24];
     covered[..20].copy_from_slice(&entry[..20]);

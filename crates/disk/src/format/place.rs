@@ -1,10 +1,10 @@
-//! Where a sector's bytes are: hole, zero, a slot, or packed in a log slot.
+//! The place of a sector's bytes: hole, zero, a slot, or packed in a log slot.
 
 use vellum_base::SlotAddr;
 
-/// Most entries a log slot may pack.
+/// Maximum number of packed entries of a log slot.
 pub(crate) const PACKED_ENTRIES_MAX: usize = 64;
-/// Log numbers lie below this.
+/// Log numbers are below this.
 pub(crate) const LOG_NUMBERS_MAX: u32 = (1 << 25) - 1;
 
 const PACKED: u32 = 1 << 31;
@@ -13,7 +13,7 @@ const PACKED: u32 = 1 << 31;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Place(pub u32);
 
-/// A place, opened for matching.
+/// A decoded place, for matching.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum At {
     Hole,

@@ -13,7 +13,7 @@ pub(crate) const LEDGER_BYTES: usize = 8 * 40;
 const LIFE_AT: usize = 88;
 const LEDGER_AT: usize = 128;
 const CAUSES: usize = 24;
-/// Bytes that a counter of the ledger stays below: an exbibyte a piece, and forty of them fit in a u64.
+/// Limit of each counter of the ledger in bytes: a quarter of an exbibyte. The sum of forty of them fits in a u64.
 const LEDGER_END: u64 = 1 << 58;
 const DIRECTORIES_AT: usize = LEDGER_AT + LEDGER_BYTES;
 /// Directory addresses that fit in a root: 912, for 3.5 TiB of sectors.
@@ -21,7 +21,7 @@ pub(crate) const DIRECTORIES_MAX: usize = (SECTOR_BYTES - DIRECTORIES_AT) / 4;
 
 const _: () = assert!(Cause::COUNT <= CAUSES && Avoided::COUNT <= 14);
 
-/// Counters of a disk's life that are not bytes.
+/// Lifetime counters of a disk other than bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LifeCounters {
     pub host_commands: u64,
@@ -41,7 +41,7 @@ impl LifeCounters {
         }
     }
 
-    /// None if one is beyond what a life can count.
+    /// None if one is implausibly large.
     pub(super) fn decode(b: &[u8]) -> Option<LifeCounters> {
         let [host_commands, opened, unsafe_shutdowns, powered_ns] = [0, 8, 16, 24].map(|at| get_u64(b, at));
         let life = LifeCounters { host_commands, opened, unsafe_shutdowns, powered_ns };
@@ -91,7 +91,7 @@ impl Root {
         b
     }
 
-    /// `Ok(None)` if these bytes are no root; an error if they are one of a version we do not know.
+    /// `Ok(None)` if these bytes are no root; an error if they are one of an unknown version.
     pub(crate) fn decode(b: &[u8]) -> Result<Option<Root>> {
         if b.len() != SECTOR_BYTES || &b[..8] != MAGIC || get_u32(b, 12) != crc_without_field(b) {
             return Ok(None);
@@ -173,7 +173,7 @@ pub(crate) fn encode_ledger(ledger: &LedgerSnapshot, out: &mut [u8]) {
     }
 }
 
-/// `None` if a counter is absurd: sums of them must not overflow.
+/// `None` if a counter is implausibly large: sums of them must not overflow.
 pub(crate) fn decode_ledger(b: &[u8]) -> Option<LedgerSnapshot> {
     if (0..LEDGER_BYTES).step_by(8).any(|at| get_u64(b, at) >= LEDGER_END) {
         return None;

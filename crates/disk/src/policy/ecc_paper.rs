@@ -1,22 +1,22 @@
-//! The SES-Dedup paper's table (ses-dedup.txt, section V.B): four bytes of each codeword's parity as the fingerprint,
-//! of which a quarter is kept, for 15 % of the pages; contents that were seen more than twice stay.
+//! The SES-Dedup paper's table (ses-dedup.txt, section V.B): the fingerprint is four bytes of each codeword's parity,
+//! of which a quarter is kept, for 15 % of the pages; contents seen more than twice stay.
 //!
-//! Our reading of what the paper leaves open: a quarter of the fingerprint is one byte of each codeword's four (Table
-//! sizes of 19.2 and 4.8 MB are for the same number of entries); entries that are not hot take turns; where all of a
-//! set are hot, what is new gets none. Pages are sectors here. A match is compared, as in the paper.
+//! Our interpretation where the paper leaves things open: a quarter of the fingerprint is one byte of each codeword's
+//! four (table sizes of 19.2 and 4.8 MB are for the same number of entries); cold entries are replaced in turn; if all
+//! of a set are hot, new contents get no entry. Pages are sectors here. Matches are compared, as in the paper.
 
 use super::Candidates;
 use crate::map::Map;
 use vellum_codes::Digest;
 
-/// Entries that compete with each other.
+/// Entries per set.
 const WAYS: usize = 8;
 /// Contents seen more often than this are hot.
 const COLD_MAX: u8 = 2;
-/// No sector: disks end before it.
+/// Not a valid sector: disks end before it.
 const FREE: u32 = u32::MAX;
 
-/// Nine bytes an entry, and one a set.
+/// Nine bytes per entry, and one per set.
 #[derive(Clone, Copy)]
 struct Set {
     fingerprints: [u32; WAYS],
@@ -25,7 +25,7 @@ struct Set {
     hand: u8,
 }
 
-/// See the module.
+/// The table; see the module.
 pub(crate) struct EccPaperTable {
     sets: Vec<Set>,
 }
@@ -44,7 +44,7 @@ impl EccPaperTable {
         set.find(fingerprint).map_or(Candidates::NONE, |way| Candidates::one(map.place(set.sectors[way])))
     }
 
-    /// `sector` holds this content now: its entry counts one more, or it gets one.
+    /// Records that `sector` now holds this content: increments the count of its entry, or creates one.
     pub(super) fn stored(&mut self, sector: u32, digest: Digest, map: &Map) {
         let (set, fingerprint) = self.position(digest);
         let set = &mut self.sets[set];
@@ -65,7 +65,7 @@ impl EccPaperTable {
         self.sets.capacity() * size_of::<Set>()
     }
 
-    /// The set, and a byte of each codeword's parity.
+    /// The set, and the fingerprint: a byte of each codeword's parity.
     fn position(&self, digest: Digest) -> (usize, u32) {
         let codewords = [0, 32, 64, 96].map(|at| (digest.0 >> at) as u8);
         let fingerprint = u32::from_le_bytes(codewords);
@@ -80,7 +80,7 @@ impl Set {
         (0..WAYS).find(|way| self.sectors[*way] != FREE && self.fingerprints[*way] == fingerprint)
     }
 
-    /// A free entry, or the next that is not hot.
+    /// A free entry, or the next cold one.
     fn room(&mut self) -> Option<usize> {
         if let Some(free) = (0..WAYS).find(|way| self.sectors[*way] == FREE) {
             return Some(free);

@@ -1,15 +1,15 @@
 //! The default policy: home writes of a file system's journal, found by a seeded hash of the whole sector.
 //!
-//! One entry for each journal sector whose content could come again, living exactly as long as that sector
-//! holds that content (traps T10, T16). Equal content in many journal sectors is normal: they form a circle, in which
-//! each finding goes on by one, so that homes spread over all copies. The pool points at journal sectors, not at
-//! flash, so garbage collection need not touch it.
+//! There is one entry for each journal sector whose content could be written again, exactly as long as that sector
+//! holds that content (traps T10, T16). Equal content in many journal sectors is normal: these form a circle, and each
+//! lookup advances by one, so that homes spread over all copies. The pool refers to journal sectors, not to flash, so
+//! garbage collection need not update it.
 //!
 //! Invariants:
 //! 1. `tags[i] != 0` ⟺ journal sector `i` is in the circle of its tag, and in no other.
 //! 2. The table has one entry for each circle: a member of it, the next to be offered. It is in the probe run that
 //!    starts at its tag's home, and a probe run has no gap before an entry that belongs to it.
-//! 3. What an operation costs does not depend on how many journal sectors hold equal content.
+//! 3. The cost of an operation does not depend on how many journal sectors hold equal content.
 //!
 //! Memory: 4 bytes of tag, 8 of circle and, at load two thirds, 6 of table for each journal sector: 1.18 MB for a
 //! journal of 256 MiB, below the paper's 1.28 MB of metadata (woj.txt, section 3.6).
@@ -23,7 +23,7 @@ use vellum_base::{SECTOR_BYTES, hash::FixedMap};
 use vellum_codes::Digest;
 
 const EMPTY: u32 = u32::MAX;
-/// Members of a circle looked at for one write: a few of them may share a place.
+/// Members of a circle examined for one write: a few of them may share a place.
 const LOOKED_AT_MAX: usize = 2 * CANDIDATES_MAX;
 
 pub(crate) struct JournalPool {
@@ -41,7 +41,7 @@ struct Links {
     before: u32,
 }
 
-/// The last journaled sectors' bytes, so that the compare rarely reads flash (the copy is p50 4 sectors back).
+/// The bytes of the latest journaled sectors, so that comparisons rarely read flash (the copy is p50 4 sectors back).
 struct Recent {
     capacity: u32,
     at: u32,
@@ -120,7 +120,7 @@ impl JournalPool {
         (self.tags.capacity() * 4 + circles + self.table.capacity() * 4, cached)
     }
 
-    /// Puts journal sector `index` into the circle of `tag`, as the next to be offered: what was journaled last is
+    /// Puts journal sector `index` into the circle of `tag`, as the next to be offered: the content journaled last is
     /// most likely still in memory.
     fn join(&mut self, index: u32, tag: u32) {
         self.tags[index as usize] = tag;
@@ -136,7 +136,7 @@ impl JournalPool {
         self.table[at] = index;
     }
 
-    /// Takes journal sector `index` out of its circle; false if it was in none.
+    /// Removes journal sector `index` from its circle; false if it was in none.
     fn leave(&mut self, index: u32) -> bool {
         let tag = self.tags[index as usize];
         if tag == 0 {
@@ -165,7 +165,7 @@ impl JournalPool {
         if at + 1 == self.table.len() { 0 } else { at + 1 }
     }
 
-    /// Where the tag's circle has its entry, or would get it: the table always has a gap.
+    /// The position of the circle's entry, or where it would be inserted: the table always has a gap.
     fn position(&self, tag: u32) -> usize {
         let mut at = self.home(tag);
         while self.table[at] != EMPTY && self.tags[self.table[at] as usize] != tag {
@@ -179,7 +179,7 @@ impl JournalPool {
         if to >= from { to - from } else { to + self.table.len() - from }
     }
 
-    /// Closes the gap by moving later entries of the run back (linear probing without tombstones).
+    /// Closes the gap by moving back later entries of the run (linear probing without tombstones).
     fn remove_at(&mut self, mut gap: usize) {
         let mut at = gap;
         loop {
@@ -222,7 +222,7 @@ impl Recent {
         self.data.insert(sector, data.into());
     }
 
-    /// A cached sector that is at `place`.
+    /// A cached sector at `place`.
     fn ring_sector_at(&self, place: Place, map: &Map) -> Option<u32> {
         let first = match place.at() {
             crate::format::place::At::Slot(slot) => match map.owner(slot) {
@@ -269,7 +269,7 @@ mod tests {
                 for d in 1u128..9 {
                     let d = colliding(d);
                     let expected: Vec<u32> = oracle.iter().filter(|(_, v)| **v == d).map(|(k, _)| *k).collect();
-                    // Each finding goes on by one: as many as there are copies offer all of them.
+                    // Each lookup advances by one, so as many lookups as there are copies offer all of them.
                     let mut offered = BTreeSet::new();
                     for _ in 0..expected.len().max(1) {
                         let found = pool.candidates(0, Digest(d), &map);
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Digests whose entries begin their probe runs close to each other, and at the end of the table.
+    /// Digests whose probe runs begin close to each other, and at the end of the table.
     fn colliding(digest: u128) -> u128 {
         if digest < 5 { digest << 2 } else { 0xFFFF_FF00 | (digest << 2) }
     }

@@ -1,5 +1,5 @@
-//! How duplicate writes are found. A policy only hints; [`crate::ftl`] compares bytes (outside paper mode),
-//! remaps, and tells the policy what became of every write.
+//! Detection of duplicate writes. A policy only gives hints: [`crate::ftl`] compares bytes (except in paper mode),
+//! remaps, and tells the policy the outcome of every write.
 
 mod ecc;
 mod ecc_paper;
@@ -16,12 +16,12 @@ use vellum_base::{Avoided, Flash, FlashError, IoClass, Nanos, PageAddr, SECTOR_B
 use vellum_codes::Digest;
 use vellum_codes::ecc::{Code, Fold};
 
-/// Parity of a sector, at most: rate 8/9.
+/// Maximum parity of a sector: rate 8/9.
 const PARITY_BYTES_MAX: usize = SECTOR_BYTES / 8;
-/// Most places a policy offers for one write.
+/// Maximum number of places a policy offers for one write.
 pub(crate) const CANDIDATES_MAX: usize = 4;
 
-/// Places that may hold the bytes being written, likeliest first.
+/// Places that may hold the bytes being written, most likely first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidates {
     places: [Place; CANDIDATES_MAX],
@@ -36,7 +36,7 @@ impl Candidates {
         all.push(place);
         all
     }
-    /// Adds a place; false once there is no more room.
+    /// Adds a place; false if there is no room.
     pub(crate) fn push(&mut self, place: Place) -> bool {
         if self.count == CANDIDATES_MAX {
             return false;
@@ -45,7 +45,7 @@ impl Candidates {
         self.count += 1;
         true
     }
-    /// Adds a place that holds bytes and is not among them yet; false once there is no more room.
+    /// Adds a place that holds bytes unless it is already included; false if there is no room.
     pub(crate) fn offer(&mut self, place: Place) -> bool {
         let is_new = place.holds_bytes() && !self.as_slice().contains(&place);
         !is_new || self.push(place)
@@ -59,7 +59,7 @@ impl Candidates {
 pub(crate) struct Fingerprinter {
     mode: DedupMode,
     seed: u64,
-    /// Whose parity is the fingerprint: the flash's own code, if it has one.
+    /// The code whose parity is the fingerprint: the flash's own, if it has one.
     code: &'static Code,
     /// False while no fingerprint would be used (no journal known).
     wanted: AtomicBool,
@@ -76,7 +76,7 @@ impl Fingerprinter {
         self.wanted.store(wanted || wants_all(self.mode), Relaxed);
     }
 
-    /// The fingerprint of a sector, if this mode has a use for it now.
+    /// The fingerprint of a sector, if this mode currently uses one.
     pub(crate) fn digest(&self, sector: &[u8]) -> Option<Digest> {
         if !self.wanted.load(Relaxed) {
             return None;
@@ -94,7 +94,7 @@ impl Fingerprinter {
         }
     }
 
-    /// The fingerprints of a page's slots from the parity in its spare area, if the flash keeps it.
+    /// The fingerprints of a page's slots from the parity in its spare area, if the flash offers it.
     pub(crate) fn of_stored(
         &self,
         flash: &dyn Flash,
@@ -123,7 +123,7 @@ impl Fingerprinter {
     }
 }
 
-/// True if this mode has a use for every sector's fingerprint.
+/// True if this mode uses the fingerprint of every sector.
 fn wants_all(mode: DedupMode) -> bool {
     matches!(mode, DedupMode::Strong(_) | DedupMode::Ecc | DedupMode::EccPaper)
 }
@@ -159,7 +159,7 @@ impl Policy {
         }
     }
 
-    /// True if this policy is an index of every content stored.
+    /// True if this policy is an index of all stored contents.
     pub(crate) fn indexes_everything(&self) -> bool {
         match self {
             Policy::Strong(_) => true,
@@ -171,8 +171,8 @@ impl Policy {
         }
     }
 
-    /// True if bytes are not compared: by the WOJ paper's rule, and where it was asked for and the fingerprint is
-    /// one that could be trusted.
+    /// True if bytes are not compared: with the WOJ paper's rule, or if requested and the fingerprint is one that could
+    /// be trusted.
     pub(crate) fn trusts_fingerprint(&self, unverified: bool) -> bool {
         match self {
             Policy::WojPaper(_) => true,
@@ -181,7 +181,7 @@ impl Policy {
         }
     }
 
-    /// What a hit is booked as.
+    /// The ledger's reason for a hit.
     pub(crate) fn reason(&self) -> Avoided {
         match self {
             Policy::None | Policy::Strong(_) | Policy::Ecc(_) | Policy::EccPaper(_) => Avoided::Duplicate,
@@ -189,7 +189,7 @@ impl Policy {
         }
     }
 
-    /// Other journals from now on: everything learned of the old ones is dropped.
+    /// Sets new journals: everything learned of the old ones is dropped.
     pub(crate) fn set_journals(&mut self, journals: Journals) {
         match self {
             Policy::Journal(p) => p.set_journals(journals),
@@ -210,7 +210,7 @@ impl Policy {
         }
     }
 
-    /// Compares from memory, if the bytes at `place` are there: `Some(equal)`.
+    /// Compares in memory, if the bytes at `place` are cached: `Some(equal)`.
     pub(crate) fn compare_cached(&self, place: Place, data: &[u8], map: &Map) -> Option<bool> {
         match self {
             Policy::Journal(p) => p.compare_cached(place, data, map),
@@ -220,7 +220,7 @@ impl Policy {
         }
     }
 
-    /// `sector` now holds these bytes.
+    /// Records that `sector` now holds these bytes.
     pub(crate) fn stored(&mut self, sector: u32, digest: Digest, data: &[u8], map: &Map) {
         match self {
             Policy::None => {}
@@ -232,7 +232,7 @@ impl Policy {
         }
     }
 
-    /// `sector`, stored a while ago, holds this content.
+    /// Records the content of `sector`, which was stored earlier.
     pub(crate) fn indexed(&mut self, sector: u32, digest: Digest, map: &Map) {
         match self {
             Policy::Ecc(p) => p.stored(sector, digest, map.tag(sector), map),
@@ -241,7 +241,7 @@ impl Policy {
         }
     }
 
-    /// `sector`, alone or with others, holds this content since before the disk was opened.
+    /// Records that `sector`, alone or shared, has held this content since before the disk was opened.
     pub(crate) fn learned(&mut self, sector: u32, digest: Digest, map: &Map) {
         match self {
             Policy::Ecc(p) => p.learned(sector, digest, map.tag(sector), map),
@@ -253,20 +253,20 @@ impl Policy {
         }
     }
 
-    /// `sector` no longer holds what it held.
+    /// Records that the content of `sector` has changed.
     #[inline]
     pub(crate) fn overwritten(&mut self, sector: u32) {
         match self {
             Policy::Journal(p) => p.overwritten(sector),
             Policy::WojPaper(p) => p.overwritten(sector),
-            // Its entries name places: they go with the place.
+            // Its entries name places, and go with them.
             Policy::None | Policy::Strong(_) => {}
-            // Its entries are hints; others may share what the sector held.
+            // Their entries are hints; others may share the sector's old content.
             Policy::Ecc(_) | Policy::EccPaper(_) => {}
         }
     }
 
-    /// No sector is at `place` any more.
+    /// Records that no sector is at `place` any more.
     #[inline]
     pub(crate) fn released(&mut self, place: Place) {
         match self {
@@ -280,7 +280,7 @@ impl Policy {
         }
     }
 
-    /// The bytes at `from` are now at `to`.
+    /// Records that the bytes at `from` are now at `to`.
     #[inline]
     pub(crate) fn moved(&mut self, from: Place, to: Place) {
         match self {

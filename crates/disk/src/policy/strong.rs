@@ -1,5 +1,5 @@
-//! A full index of strong hashes, as dmdedup keeps it: every stored content once, 20-odd bytes each way. Of a content
-//! that is in several places the newest counts: an older one is full, or could not be read.
+//! A full index of strong hashes, like dmdedup's: every stored content once, 20-odd bytes each way. If a content is in
+//! several places the newest counts: an older one is full, or could not be read.
 
 use super::Candidates;
 use crate::format::place::Place;

@@ -1,7 +1,7 @@
-//! The WOJ paper's rule, exactly (woj.txt, section 2.2): one entry for each fingerprint of a journal write,
-//! invalid once two journal writes share it, removed when used or when its journal sector is reused. Whatever
-//! is written outside the journal and matches a valid entry is taken to be its copy, without a look at the
-//! bytes. That maps garbage into sectors that never passed the journal (trap T2): only for the lab.
+//! Exactly the WOJ paper's rule (woj.txt, section 2.2): one entry for each fingerprint of a journal write, invalid once
+//! two journal writes share it, removed when used or when its journal sector is reused. Any write outside the journal
+//! that matches a valid entry is taken as its copy without comparing bytes. That maps garbage into sectors that never
+//! passed through the journal (trap T2): for the lab only.
 
 use super::Candidates;
 use crate::journals::Journals;
@@ -21,7 +21,7 @@ struct Entry {
     /// Journal sector; meaningless once invalid.
     sector: u32,
     valid: bool,
-    /// Journal sectors that share the fingerprint: an invalid entry stays until the last is gone.
+    /// Number of journal sectors with the fingerprint: an invalid entry stays until the last is gone.
     sharers: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What can be computed from the places: rings, owners, valid counts, and who owns which metadata.
+//! Everything computed from the places: rings, owners, valid counts, and owners of metadata.
 
 use super::Recovery;
 use crate::blocks::State;
@@ -9,12 +9,12 @@ use crate::map::Owner;
 use vellum_base::hash::FixedSet;
 use vellum_base::{Error, Result, SECTOR_BYTES, SlotAddr};
 
-/// Unreadable log slots with packed sectors that a disk is opened with: each takes 768 bytes of memory, whatever its
-/// 4 KiB on flash really hold.
+/// Maximum number of unreadable log slots with packed sectors on a disk that can be opened: each takes 768 bytes of
+/// memory, whatever its 4 KiB on flash really hold.
 const DAMAGED_LOGS_MAX: usize = 1 << 14;
 
 impl Recovery {
-    /// Entries of every known log slot, so that packed sectors can be read. Returns the log slots that cannot be read.
+    /// Loads the entries of every known log slot, so that packed sectors can be read. Returns the unreadable log slots.
     pub(super) fn load_packed(&mut self) -> Result<FixedSet<u32>> {
         let mut damaged = FixedSet::default();
         let mut bytes = [0; SECTOR_BYTES];
@@ -55,15 +55,15 @@ impl Recovery {
         Ok(damaged)
     }
 
-    /// A sector is packed in a log slot that cannot be read: so are all that are packed there, whichever those are.
+    /// Marks all possible entries of an unreadable log slot as unreadable, as it is unknown which of them exist.
     fn load_damaged(&mut self, log: u32) {
         let unreadable = Packed { offset: 0, length: 0, owner: None };
         self.ftl.log.info_mut(log).packed = vec![unreadable; PACKED_ENTRIES_MAX];
     }
 
-    /// Every sector has its place, and is alone there so far. Builds rings, owners and valid counts from the places.
-    /// Of the `damaged` log slots, those count that a sector is packed in: a log node may still name one that was let
-    /// go of, and erased, since it was written.
+    /// Builds rings, owners and valid counts from the places; every sector has its place, and is alone there so far. Of
+    /// the `damaged` log slots, only those with packed sectors count: a log node may still name one that was released
+    /// and erased since it was written.
     pub(super) fn link(&mut self, damaged: &FixedSet<u32>) -> Result<()> {
         let mut damaged_kept = 0;
         for sector in 0..self.ftl.map.sectors() as u32 {

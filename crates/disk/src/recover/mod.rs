@@ -1,8 +1,7 @@
-//! Opening a disk: checkpoint, then the events after it, then everything that can be computed.
+//! Opening a disk: loads the checkpoint, replays the events after it, then computes everything else.
 //!
-//! Steps and their reasons are in docs/formats/disk.md, Recovery. Nothing is written while recovering, but for what
-//! an NVRAM image kept for a page that was torn, and what the cut undid; until that is finished, a second power cut
-//! finds the same images.
+//! Steps and their reasons are in docs/formats/disk.md, Recovery. Recovery writes nothing, except what an NVRAM image
+//! saved of a torn page, and what the cut undid. Until that is complete, a second power cut finds the same images.
 
 mod link;
 mod replay;
@@ -40,16 +39,16 @@ pub(crate) fn recover(flash: Arc<dyn Flash>, env: Arc<dyn Env>, options: Options
              try `vellum disk repair`",
         )
     })?;
-    // Never an older root: what it lists may be erased since.
+    // Never an older root: what it lists may have been erased since.
     Recovery::load(flash, env, options, &newest)
         .and_then(|r| r.finish(&newest))
         .map_err(|e| e.context("the disk cannot be opened as it is (try `vellum disk repair`)"))
 }
 
-/// Collection wins too little from smaller erase blocks: the last page of one may be padding.
+/// With smaller erase blocks collection gains too little: the last page of one may be padding.
 const PAGES_PER_BLOCK_MIN: u32 = 3;
 
-/// Refuses devices whose erase blocks are too small, or whose pages cannot carry our out-of-band entries.
+/// Refuses devices whose erase blocks are too small, or whose pages have no room for our out-of-band entries.
 pub(crate) fn check_geometry(geometry: &Geometry) -> Result<()> {
     geometry.validate()?;
     if geometry.pages_per_block < PAGES_PER_BLOCK_MIN {
@@ -73,25 +72,25 @@ struct Recovery {
     ftl: Ftl,
     /// NVRAM images, older first.
     images: Vec<NvramImage>,
-    /// Everything up to here was durable, by what roots and images say.
+    /// Everything up to here was durable, according to roots and images.
     durable_seq: u64,
-    /// What was programmed before this event was finished on the silicon.
+    /// Everything programmed before this event had completed on the flash.
     finished_seq: u64,
     ledger_seq: u64,
     ledger: LedgerSnapshot,
     log_slots: Vec<(u32, SlotAddr)>,
-    /// Sectors of which a record did not happen, and nothing after it.
+    /// Sectors with a record that did not take effect, and no later event.
     undone: BTreeSet<u32>,
-    /// Pages that cannot be read, and that are not just torn.
+    /// Pages that are unreadable, and not just torn.
     suspects: BTreeSet<PageAddr>,
-    /// Slots beyond the checkpoint that checked out, with their number and checksum.
+    /// Valid slots beyond the checkpoint, with their number and checksum.
     found: FixedMap<SlotAddr, (u64, u32)>,
-    /// Log slots looked at: the number that their records count from, and how many sectors they pack.
+    /// Log slots examined: the base of their records' numbers, and how many sectors they pack.
     found_logs: FixedMap<u32, (u64, u32)>,
 }
 
 impl Recovery {
-    /// The checkpoint of `found`: nodes into the map.
+    /// Loads the checkpoint of `found`: nodes into the map.
     fn load(
         flash: Arc<dyn Flash>,
         env: Arc<dyn Env>,
@@ -118,7 +117,7 @@ impl Recovery {
             _ => (root.ledger, root.life, found.seq),
         };
         let durable_seq = image.map_or(0, |i| i.durable_seq).max(root.durable_seq);
-        // The older image is overwritten only when what was programmed before the newer one is finished.
+        // The older image is overwritten only once everything programmed before the newer one has completed.
         let older = if images.len() > 1 { images[0].durable_seq } else { 0 };
         let mut ftl = Ftl::new(flash, env, root.identity, options);
         ftl.log = Log::new(root.log_numbers, root.checkpoint_seq, numbers_max);
@@ -204,7 +203,7 @@ impl Recovery {
         Ok(self.ftl)
     }
 
-    /// Blocks that were written are closed; the newest root's block goes on taking roots.
+    /// Closes blocks that were written; the newest root's block continues to take roots.
     fn close_blocks(&mut self, found: &FoundRoot, resumed: Option<PageAddr>) {
         let written: Vec<BlockAddr> = self.ftl.blocks.in_state(State::Open).collect();
         for block in written {
@@ -217,13 +216,13 @@ impl Recovery {
             } else if report.state == BlockState::Bad {
                 self.ftl.retire(block);
             } else {
-                // Seq 0: what is dead now was dead on flash already.
+                // Seq 0: blocks that are dead now were already dead according to the flash.
                 self.ftl.blocks.load_closed(block, 0);
             }
         }
     }
 
-    /// Continues the ledger so that it equals the device again.
+    /// Updates the ledger to match the device again.
     fn settle_ledger(&mut self, scan: &Scan, found: &FoundRoot) {
         let device = self.ftl.flash.counters().pages_programmed * u64::from(self.ftl.geometry.page_bytes);
         let mut ledger = self.ledger;
@@ -234,7 +233,7 @@ impl Recovery {
             missing -= booked;
         }
         ledger.programmed[Cause::BeforePowerCut as usize] += missing;
-        // Programs that were booked but never begun when the power went.
+        // Programs recorded in the ledger but not begun at the power cut.
         let mut excess = ledger.programmed_total().saturating_sub(device);
         for total in &mut ledger.programmed {
             let taken = excess.min(*total);

@@ -1,4 +1,4 @@
-//! Applying the events after the checkpoint, in order. A record whose target never reached flash did not happen.
+//! Replays the events after the checkpoint, in order. A record whose target never reached flash did not take effect.
 
 use super::Recovery;
 use super::scan::Event;
@@ -8,7 +8,7 @@ use crate::read::read_entries;
 use vellum_base::{BlockState, Result, SECTOR_BYTES, SlotAddr};
 
 impl Recovery {
-    /// Applies the events in order. A record whose target never reached flash did not happen.
+    /// Applies the events in order. A record whose target never reached flash did not take effect.
     pub(super) fn apply(&mut self, events: &[(u64, Event)]) -> Result<()> {
         for (seq, event) in events {
             match event {
@@ -54,8 +54,8 @@ impl Recovery {
         self.ftl.nodes.mark_sector(sector);
     }
 
-    /// True if the place that the record `seq` names held the bytes it meant. If their program was lost in the
-    /// cut, something older may be there; if an earlier crash had undone the record, something younger.
+    /// True if the place named by record `seq` held the intended bytes. If their program was lost in the cut, something
+    /// older may be there; if an earlier crash had undone the record, something newer.
     fn existed(&mut self, place: Place, seq: u64, check: u32) -> bool {
         match place.at() {
             At::Slot(slot) if u64::from(slot.0) < self.ftl.geometry.slots() => {
@@ -85,11 +85,11 @@ impl Recovery {
         }
     }
 
-    /// True if the unreadable slot that record `seq` names has rotted: its sectors are damaged then, and not of
-    /// an earlier version. False if its program may just have been torn, or never begun, as the erase before it
-    /// was torn; a page that is not the last of its block is looked at again when it is known whether the block is
-    /// needed. The last page of a bad block may have failed when it was programmed; what was to be in it moved on, and
-    /// records of that vouch for it, not this one.
+    /// True if the unreadable slot named by record `seq` has rotted: then its sectors are damaged, rather than of an
+    /// earlier version. False if its program may have been torn, or never begun, since the preceding erase was torn. A
+    /// page that is not the last of its block is checked again once it is known whether the block is needed. The last
+    /// page of a bad block may have failed to program; its intended contents moved, and are vouched for by the records
+    /// of the move, not by this one.
     fn is_damaged(&mut self, slot: SlotAddr, seq: u64) -> bool {
         let (page, _) = self.ftl.geometry.page_of_slot(slot);
         let report = self.ftl.flash.report(page.block);
@@ -104,7 +104,7 @@ impl Recovery {
         is_finished && page.page < written
     }
 
-    /// Base and packed sectors of a log slot, wherever it is.
+    /// Base and number of packed sectors of a log slot, wherever it is.
     pub(super) fn log_described(&mut self, log: u32) -> Option<(u64, u32)> {
         if let Some(described) = self.found_logs.get(&log) {
             return Some(*described);
@@ -118,7 +118,7 @@ impl Recovery {
     }
 }
 
-/// Where the records of a log slot count from, and how many sectors it packs.
+/// The base of a log slot's record numbers, and the number of sectors it packs.
 pub(super) fn describe(log: &LogSlot<'_>) -> (u64, u32) {
     let packed = log.records().filter(|(_, r)| matches!(r, Record::Small { .. })).count();
     (log.base_seq, packed as u32)

@@ -1,12 +1,12 @@
-//! Slots that only NVRAM holds.
+//! Rescue of slots that only NVRAM holds.
 //!
 //! Invariants:
-//! 1. Until everything that was staged is stored elsewhere and finished, or in the page that is gone on with, nothing
-//!    is collected, persisted or checkpointed: collection would find the staged slots empty, and the next image would
-//!    take the place of one that is still needed.
-//! 2. The first image written says what the cut undid (see `undone`): it makes programs count as finished which, when
-//!    this opening looked, were not.
-//! 3. A block is gone on with only behind a page that is whole: a torn page must stay the last of its block.
+//! 1. Until everything staged is stored elsewhere and completed, or in the page being continued, nothing is collected,
+//!    persisted or checkpointed: collection would find the staged slots empty, and the next image would overwrite one
+//!    that is still needed.
+//! 2. The first image written includes what the cut undid (see `undone`): it makes programs count as completed that
+//!    were not when this opening checked.
+//! 3. A block is continued only after an intact page: a torn page must remain the last of its block.
 
 use super::Recovery;
 use super::scan::is_on_flash;
@@ -20,7 +20,7 @@ use crate::store::Recorded;
 use vellum_base::{BlockAddr, BlockState, Cause, Kind, PageAddr, Result, SECTOR_BYTES};
 
 impl Recovery {
-    /// The open page of the newest NVRAM image, if it can still be programmed where it was to go.
+    /// The open page of the newest NVRAM image, if it can still be programmed at its intended address.
     pub(super) fn resumable(&self) -> Option<PageAddr> {
         let image = self.images.last().filter(|i| !i.staged.is_empty())?;
         let (block, page) = image.open.filter(|(b, _)| *b < self.ftl.geometry.blocks())?;
@@ -29,7 +29,7 @@ impl Recovery {
         (open && self.is_whole_before(BlockAddr(block), page)).then_some(BlockAddr(block).page(page))
     }
 
-    /// True if the page before `page` was programmed to its end. (A padded page has fewer entries than slots.)
+    /// True if the page before `page` was programmed completely. (A padded page has fewer entries than slots.)
     fn is_whole_before(&self, block: BlockAddr, page: u32) -> bool {
         let Some(before) = page.checked_sub(1) else { return true };
         let Ok(pages) = read_entries(&*self.ftl.flash, block, before, page) else { return false };
@@ -42,8 +42,8 @@ impl Recovery {
             })
     }
 
-    /// Slots that only NVRAM holds: the open page is gone on with, those of torn pages are stored anew, where need be
-    /// in the last free blocks.
+    /// Stores slots that only NVRAM holds: the open page is continued, those of torn pages are stored elsewhere, if
+    /// necessary in the last free blocks.
     pub(super) fn rescue_staged(&mut self, resumed: Option<PageAddr>) -> Result<()> {
         self.ftl.durable_seq = self.ftl.seq;
         let before = self.ftl.seq;
@@ -70,8 +70,8 @@ impl Recovery {
         self.win_back_room()
     }
 
-    /// Blocks with pages left are gone on with, one on each die, before a free one is taken. Not those that an image
-    /// had a page open in: its slots are still there by the map.
+    /// Continues blocks with pages left, one on each die, before free ones are used. Not those in which an image had a
+    /// page open: the map still refers to its slots.
     fn reopen_blocks(&mut self, images: &[NvramImage]) {
         let geometry = self.ftl.geometry;
         let closed: Vec<BlockAddr> = self.ftl.blocks.in_state(State::Full).collect();
@@ -93,7 +93,7 @@ impl Recovery {
         }
     }
 
-    /// The next crash needs the room that this one took.
+    /// Regains the room taken by this recovery, which the next crash needs.
     fn win_back_room(&mut self) -> Result<()> {
         if self.ftl.blocks.free_total() >= ROOM_BLOCKS {
             return Ok(());
@@ -124,7 +124,7 @@ impl Recovery {
         }
         for (index, (entry, data)) in image.staged.iter().enumerate() {
             let from = self.ftl.geometry.slot_of(page, index as u32);
-            // Or the block was erased since, and holds something younger: then what was staged is elsewhere.
+            // Otherwise the block was erased since, and holds something newer: then the staged data is elsewhere.
             let stored = is_on_flash(&*self.ftl.flash, from, entry);
             let owner = self.ftl.map.owner(from);
             if !stored && owner != Owner::Nobody {

@@ -1,4 +1,4 @@
-//! What happened after the checkpoint: slots on flash, staged slots and log records, each with its number.
+//! Scans for events after the checkpoint: slots on flash, staged slots and log records, each with its number.
 
 use super::Recovery;
 use super::replay::describe;
@@ -12,17 +12,17 @@ use crate::room::slots_of;
 use vellum_base::hash::{FixedMap, FixedSet};
 use vellum_base::{BlockAddr, BlockState, Cause, Error, Flash, PageAddr, Result, SECTOR_BYTES, SlotAddr};
 
-/// One thing that happened after the checkpoint.
+/// An event after the checkpoint.
 pub(super) enum Event {
     Data { sector: u32, slot: SlotAddr, crc: u32 },
     Log { log: u32, slot: SlotAddr },
     Record { log: u32, entry: usize, record: Record },
 }
 
-/// Slots found on flash whose number is beyond the checkpoint.
+/// Slots on flash with numbers beyond the checkpoint.
 pub(super) struct Scan {
     pub events: Vec<(u64, Event)>,
-    /// Bytes found by cause, of slots beyond the ledger's own number.
+    /// Bytes by cause, of slots beyond the number of the ledger.
     pub beyond_ledger: [u64; Cause::COUNT],
     pub last_seq: u64,
 }
@@ -39,7 +39,7 @@ impl Scan {
 }
 
 impl Recovery {
-    /// Finds every slot whose number is beyond the checkpoint.
+    /// Finds all slots with numbers beyond the checkpoint.
     pub(super) fn scan(&mut self) -> Result<Scan> {
         let mut scan = Scan { events: Vec::new(), beyond_ledger: [0; Cause::COUNT], last_seq: 0 };
         let geometry = self.ftl.geometry;
@@ -72,7 +72,7 @@ impl Recovery {
             let pages = read_entries(&*self.ftl.flash, block, from, to)?;
             for (i, entries) in pages.iter().enumerate().rev() {
                 let page = block.page(from + i as u32);
-                // Not by what is said to be written: of a half-erased block that is all of it.
+                // Not according to the number of written pages: in a half-erased block that is all of them.
                 let is_last = !others_follow;
                 let newest = entries.iter().flatten().map(|e| e.seq).max();
                 if newest.is_some_and(|seq| seq <= self.ftl.log.checkpoint_seq) {
@@ -106,7 +106,7 @@ impl Recovery {
                 SlotKind::Log => Event::Log { log: entry.id, slot },
                 _ => continue,
             };
-            // What a flush did not vouch for may be torn.
+            // Data not covered by a flush may be torn.
             let vouched = entry.seq <= self.durable_seq && !last_of_block;
             let mut bytes = [0; SECTOR_BYTES];
             if entry.seq > self.ftl.log.checkpoint_seq && (vouched || self.readable(slot, &mut bytes)) {
@@ -119,7 +119,7 @@ impl Recovery {
         read_named(&*self.ftl.flash, slot, bytes).is_ok()
     }
 
-    /// The staged slots of the NVRAM images, as if they had reached flash.
+    /// Adds the staged slots of the NVRAM images, as if they had reached flash.
     pub(super) fn add_image_events(&mut self, scan: &mut Scan) {
         for image in &self.images {
             scan.last_seq = scan.last_seq.max(image.durable_seq);
@@ -142,7 +142,7 @@ impl Recovery {
         }
     }
 
-    /// Opens the log slots beyond the checkpoint, wherever they are, and adds their records.
+    /// Decodes the log slots beyond the checkpoint, wherever they are, and adds their records.
     pub(super) fn add_log_records(&mut self, scan: &mut Scan) -> Result<()> {
         let of_log = |(_, event): &(u64, Event)| match event {
             Event::Log { log, slot } => Some((*log, *slot)),
@@ -164,16 +164,16 @@ impl Recovery {
                 add_records(&decoded, self.ftl.log.checkpoint_seq, scan);
             }
         }
-        // Of a log slot that collection copied, one copy is enough.
+        // If collection copied a log slot, one readable copy is enough.
         for (_, slot) in unreadable.iter().filter(|(log, _)| !self.found_logs.contains_key(log)) {
             self.suspects.insert(self.ftl.geometry.page_of_slot(*slot).0);
         }
         self.add_image_logs(scan)
     }
 
-    /// Refuses a disk of which a page with events beyond the checkpoint has rotted: what was flushed there is lost,
-    /// and nobody can say which sectors it was of. A block of which nothing is needed, but for what NVRAM holds, may
-    /// just have been half erased.
+    /// Refuses a disk on which a page with events beyond the checkpoint has rotted: data flushed there is lost, and the
+    /// sectors affected are unknown. If nothing in its block is needed, except what NVRAM holds, the block may only
+    /// have been half erased.
     pub(super) fn refuse_rot(&self) -> Result<()> {
         let is_needed = |slot| self.ftl.map.owner(slot) != Owner::Nobody && self.only_staged(slot).is_none();
         let slots = |block| slots_of(&self.ftl.geometry, block);
@@ -185,12 +185,12 @@ impl Recovery {
         }
     }
 
-    /// The log slots in NVRAM that did not reach flash: the newest is gone on with, an older one stored again.
+    /// Adds the log slots in NVRAM that did not reach flash: the newest is continued, an older one stored again.
     fn add_image_logs(&mut self, scan: &mut Scan) -> Result<()> {
         let logs: Vec<Vec<u8>> = self.images.iter().rev().map(|i| i.log.clone()).collect();
         for (age, bytes) in logs.iter().enumerate() {
             let Some(decoded) = LogSlot::decode(bytes) else { continue };
-            // On flash after all, by the scan or by the checkpoint; or the number was used again since.
+            // It is on flash after all, found by the scan or in the checkpoint; or the number was reused since.
             if self.log_described(decoded.log).is_some_and(|(base, _)| base >= decoded.base_seq) {
                 continue;
             }
@@ -206,7 +206,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Bytes of a slot, from flash or from the NVRAM image's open page.
+    /// The bytes of a slot, from flash or from an NVRAM image's open page.
     pub(super) fn slot_bytes(&self, slot: SlotAddr, out: &mut [u8; SECTOR_BYTES]) -> Result<()> {
         match self.only_staged(slot) {
             Some(data) => out.copy_from_slice(data),
@@ -217,7 +217,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Bytes of a slot whose page was still open, and that did not reach flash after all.
+    /// The staged bytes of a slot whose page was still open, and that did not reach flash.
     fn only_staged(&self, slot: SlotAddr) -> Option<&[u8]> {
         let (page, index) = self.ftl.geometry.page_of_slot(slot);
         let at_page = |i: &&NvramImage| i.open == Some((page.block.0, page.page));
@@ -227,7 +227,8 @@ impl Recovery {
     }
 }
 
-/// True if a staged slot was programmed where it was to go. What is older there is of before the block's erase.
+/// True if a staged slot was programmed at its intended address. Older contents there are from before the block's
+/// erase.
 pub(super) fn is_on_flash(flash: &dyn Flash, slot: SlotAddr, staged: &Oob) -> bool {
     read_named(flash, slot, &mut [0; SECTOR_BYTES]).is_ok_and(|entry| entry.seq >= staged.seq)
 }

@@ -1,12 +1,12 @@
-//! What a power cut undid is said in the log.
+//! Logs what a power cut undid.
 //!
-//! A record whose target the cut tore did not happen, and its sector keeps what it held. That is known now, from what
-//! was finished when the power went. A later opening knows of newer finished writes, and would take the torn page for
-//! a rotten one and the sector for damaged. So the first NVRAM image to be written, or without NVRAM the first flush,
-//! says what the sector really holds, under a new number.
+//! A record whose target was torn by the cut did not take effect, and its sector keeps its old content. That is known
+//! now, from what had completed at the cut. A later opening knows of newer completed writes, and would take the torn
+//! page for a rotten one and the sector for damaged. So the first NVRAM image written, or without NVRAM the first
+//! flush, records the real content of the sector under a new number.
 //!
-//! A sector is answered for only if nothing later happened to it: what did, comes later at every opening. So old
-//! records whose slots are long used for something else need no answer.
+//! A sector is logged only if it has no later events, since these come later at every opening. So old records whose
+//! slots have long been reused need no correction.
 
 use super::Recovery;
 use crate::format::place::At;
@@ -14,7 +14,7 @@ use crate::read::read_entries;
 use vellum_base::{Result, SlotAddr};
 
 impl Recovery {
-    /// Records where the sectors are of which a record was found not to have happened.
+    /// Logs the places of the sectors with records that did not take effect.
     pub(super) fn record_undone(&mut self) -> Result<()> {
         for sector in std::mem::take(&mut self.undone) {
             let place = self.ftl.map.place(sector);
@@ -22,7 +22,7 @@ impl Recovery {
                 At::Slot(slot) => self.crc_at(slot),
                 At::Packed { .. } | At::Hole | At::Zero => Some(0),
             };
-            // What cannot be read is damaged, whatever replaced it.
+            // An unreadable sector is damaged, whatever replaced it.
             let Some(crc) = crc else { continue };
             self.ftl.seq += 1;
             match place.holds_bytes() {

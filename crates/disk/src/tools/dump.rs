@@ -1,5 +1,5 @@
-//! `dump`: everything a disk knows but the sectors' bytes, as text. Opens the disk on a shadow, so that a crashed
-//! disk can be dumped and nothing is written.
+//! `dump`: all metadata of a disk as text. Opens the disk on a shadow, so that a crashed disk can be dumped and nothing
+//! is written.
 
 use super::lines::{DUMP_VERSION, HeldKind, Line, LineWriter, NodeKind, Places, hex};
 use super::shadow::Shadow;
@@ -19,22 +19,22 @@ use vellum_base::{
     Avoided, BlockAddr, Cause, Env, Error, Flash, LedgerSnapshot, Result, SECTOR_BYTES, SlotAddr,
 };
 
-/// Sectors between two calls of the progress function.
+/// Sectors between two progress reports.
 const PROGRESS_SECTORS: u32 = 1 << 16;
 
-/// What a dump holds.
+/// Contents of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DumpReport {
     /// Lines written.
     pub lines: u64,
     /// Sectors that hold bytes.
     pub mapped_sectors: u64,
-    /// Slots that were not on flash, and are in the dump whole.
+    /// Slots that were not on flash, and are included in the dump.
     pub held_slots: u64,
 }
 
-/// Writes all metadata of the disk on `flash` as text (docs/formats/disk-dump.md). Nothing is written to the
-/// flash, also if the disk was not closed cleanly. `progress` is told sectors done and sectors in all.
+/// Writes all metadata of the disk on `flash` as text (docs/formats/disk-dump.md). Nothing is written to the flash,
+/// even if the disk was not closed cleanly. `progress` gets the number of sectors done, and of all sectors.
 pub fn dump(
     flash: Arc<dyn Flash>,
     env: Arc<dyn Env>,
@@ -59,7 +59,7 @@ pub fn dump(
     Ok(report)
 }
 
-/// Brings what is in NVRAM only onto the shadow, without collecting garbage.
+/// Stores what is only in NVRAM to the shadow, without garbage collection.
 fn gather(ftl: &mut Ftl) -> Result<()> {
     ftl.set_making_room(true);
     ftl.log.seal();
@@ -106,7 +106,7 @@ fn write_identity(
     writer.write(&Line::Root { block, page, seq: newest.seq, clean: newest.root.clean })
 }
 
-/// The mode with its hash, as [`DedupMode::by_name`] reads it.
+/// The mode with its hash, as parsed by [`DedupMode::by_name`].
 pub(super) fn dedup_text(mode: DedupMode) -> String {
     match mode {
         DedupMode::Strong(hash) | DedupMode::WojPaper(hash) => format!("{}:{}", mode.name(), hash.name()),
@@ -167,7 +167,7 @@ fn write_logs(ftl: &Ftl, writer: &mut LineWriter<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes the slots in use that only the shadow has.
+/// Writes the slots in use that exist only in the shadow.
 fn write_held(ftl: &Ftl, shadow: &Shadow, writer: &mut LineWriter<'_>) -> Result<u64> {
     let mut held = Vec::new();
     shadow.for_each_page(|page, content| {
@@ -220,7 +220,7 @@ fn write_map(ftl: &Ftl, writer: &mut LineWriter<'_>, progress: &mut impl FnMut(u
     Ok(mapped)
 }
 
-/// The place `count` sectors further on in a run that begins at `place`; none beyond the end of what it is in.
+/// The place `count` sectors later in a run that begins at `place`; none beyond the end of what contains it.
 pub(super) fn following(place: Place, count: u32) -> Option<Place> {
     match place.at() {
         At::Hole | At::Zero => Some(place),

@@ -1,32 +1,32 @@
-//! What every slot of a flash says of itself: its out-of-band entry, without the bytes.
+//! Evidence on a flash: the out-of-band entry of every slot, without the bytes.
 
 use crate::format::nvram::{NvramImage, area_bytes};
 use crate::format::oob::{Oob, SlotKind};
 use crate::read::{read_checked, read_entries};
 use vellum_base::{BlockAddr, Flash, IoClass, PageAddr, Result, SECTOR_BYTES, SlotAddr};
 
-/// Entries of all slots, and counts of what has none.
+/// Entries of all slots, and counts of those without.
 pub(super) struct Evidence {
     seqs: Vec<u64>,
     ids: Vec<u32>,
     crcs: Vec<u32>,
-    /// `SlotKind as u8`; 0 where there is no entry.
+    /// `SlotKind as u8`; 0 if there is no entry.
     kinds: Vec<u8>,
     pub pages_written: u64,
-    /// Pages written without a single entry that checks out.
+    /// Written pages without a single valid entry.
     pub unreadable_pages: u64,
-    /// Highest number that may have been in those: less than what the next page of the block that has entries says,
-    /// as blocks are filled in order of numbers; any number if there is none.
+    /// Highest number that may have been in those: lower than that of the next page of the block that has entries, as
+    /// blocks are filled in order of numbers; unlimited if there is none.
     pub unseen_seq: u64,
-    /// Entries of slots that a power cut tore: in the last written page of their block, and not checking out.
+    /// Entries of slots torn by a power cut: in the last written page of their block, with invalid contents.
     pub torn: Vec<Oob>,
     /// Highest number on the flash.
     pub newest_seq: u64,
 }
 
 impl Evidence {
-    /// Reads the entries of all slots. Nothing up to `durable_seq` was torn, unless a later opening saw it so.
-    /// `progress` is told blocks done and blocks in all.
+    /// Reads the entries of all slots. Nothing up to `durable_seq` counts as torn, unless a later opening found it so.
+    /// `progress` gets the number of blocks done, and of all blocks.
     pub(super) fn collect(
         flash: &dyn Flash,
         durable_seq: u64,
@@ -86,7 +86,7 @@ impl Evidence {
         Ok(())
     }
 
-    /// What the slot holds according to `entry`.
+    /// Sets the entry of a slot.
     pub(super) fn set(&mut self, slot: SlotAddr, entry: &Oob) {
         self.seqs[slot.index()] = entry.seq;
         self.ids[slot.index()] = entry.id;
@@ -95,17 +95,17 @@ impl Evidence {
         self.newest_seq = self.newest_seq.max(entry.seq);
     }
 
-    /// Number of a slot; 0 if it has no entry.
+    /// The number of a slot; 0 if it has no entry.
     pub(super) fn seq_of(&self, slot: SlotAddr) -> u64 {
         self.seqs[slot.index()]
     }
 
-    /// Checksum of a slot's bytes, by its entry.
+    /// The checksum of a slot's bytes, according to its entry.
     pub(super) fn crc_of(&self, slot: SlotAddr) -> u32 {
         self.crcs.get(slot.index()).copied().unwrap_or(0)
     }
 
-    /// Number, and id, of a slot if it is of `kind`.
+    /// Number and id of a slot if it is of `kind`.
     pub(super) fn of_kind(&self, slot: SlotAddr, kind: SlotKind) -> Option<(u64, u32)> {
         let at = slot.index();
         (self.kinds.get(at).copied() == Some(kind as u8)).then(|| (self.seqs[at], self.ids[at]))
@@ -125,7 +125,7 @@ fn is_sound(flash: &dyn Flash, page: PageAddr, index: u32) -> bool {
     read_checked(flash, IoClass::Metadata, page, index, &mut bytes).is_ok()
 }
 
-/// NVRAM images that check out, newest first; of the disk `uuid`, if that is known.
+/// Valid NVRAM images, newest first; of the disk `uuid`, if that is known.
 pub(super) fn nvram_images(flash: &dyn Flash, uuid: Option<[u8; 16]>) -> Result<Vec<NvramImage>> {
     let bytes = area_bytes(flash.geometry().slots_per_page());
     let is_ours = |image: &NvramImage| uuid.is_none_or(|u| u == image.uuid) && image.fits(flash.geometry());

@@ -1,4 +1,4 @@
-//! `inspect`: what the format makes of a flash, and what is on it, without opening the disk.
+//! `inspect`: the layout of the format on a flash, and its contents, without opening the disk.
 
 use super::dump::dedup_text;
 use super::evidence::nvram_images;
@@ -19,10 +19,10 @@ use vellum_base::{
     BlockAddr, BlockState, Error, Flash, Geometry, IoClass, PageAddr, Result, SECTOR_BYTES, SlotAddr,
 };
 
-/// Layout, limits, and what was found. All of it but `roots`, `tree` and `nvram` follows from the geometry.
+/// Layout, limits, and contents. Everything but `roots`, `tree` and `nvram` follows from the geometry.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
-    /// Shape of the flash.
+    /// Geometry of the flash.
     pub geometry: Geometry,
     /// Erase blocks.
     pub blocks: u64,
@@ -40,13 +40,13 @@ pub struct Inspection {
     pub block_bytes: u64,
     /// Bytes of the flash.
     pub flash_bytes: u64,
-    /// Out-of-band bytes of a page that a disk uses.
+    /// Out-of-band bytes of a page used by a disk.
     pub oob_bytes_used: u32,
-    /// Most sectors that a disk made on this flash now can have.
+    /// Maximum number of sectors of a new disk on this flash.
     pub sectors_max: u64,
-    /// Memory that opening such a disk takes, in bytes.
+    /// Memory needed to open such a disk, in bytes.
     pub memory_bytes_at_most: u64,
-    /// Memory that opening the disk that is here takes, in bytes.
+    /// Memory needed to open the existing disk, in bytes.
     pub memory_bytes: Option<u64>,
     /// Constants of the format.
     pub limits: LimitsInfo,
@@ -67,17 +67,17 @@ pub struct LimitsInfo {
     pub oob_entry_bytes: u64,
     /// Places in a map node, slots in a log node, nodes in a directory.
     pub fanout: u64,
-    /// Directories a root can list.
+    /// Maximum number of directories in a root.
     pub directories_max: u64,
-    /// Log numbers.
+    /// Number of log numbers.
     pub log_numbers_max: u64,
-    /// Packed sectors in a log slot.
+    /// Maximum number of packed sectors in a log slot.
     pub packed_entries_max: u64,
-    /// Largest packed sector in bytes.
+    /// Maximum size of a packed sector in bytes.
     pub packed_bytes_max: u64,
-    /// Sectors that may share a place.
+    /// Maximum number of sectors at one place.
     pub owners_max: u64,
-    /// Bytes of NVRAM that let a flush program nothing.
+    /// Bytes of NVRAM needed so that a flush programs nothing.
     pub nvram_bytes_needed: u64,
 }
 
@@ -94,11 +94,11 @@ pub struct FoundRootInfo {
     pub uuid: String,
     /// Logical size.
     pub sectors: u64,
-    /// How duplicates are found.
+    /// How duplicates are detected.
     pub dedup: String,
     /// Everything up to here is in the nodes.
     pub checkpoint_seq: u64,
-    /// Everything up to here was flushed when it was written.
+    /// Everything up to here had been flushed when it was written.
     pub durable_seq: u64,
     /// Log numbers in use.
     pub log_numbers: u32,
@@ -117,7 +117,7 @@ pub struct TreeInfo {
     pub directories: u64,
     /// Map nodes on flash.
     pub map_nodes: u64,
-    /// Map nodes that the disk can have.
+    /// Maximum number of map nodes of the disk.
     pub map_nodes_max: u64,
     /// Log nodes on flash.
     pub log_nodes: u64,
@@ -125,7 +125,7 @@ pub struct TreeInfo {
     pub log_slots: u64,
     /// Bytes of all these nodes.
     pub node_bytes: u64,
-    /// Nodes and directories that cannot be read: the disk will not open.
+    /// Nodes and directories that cannot be read: the disk cannot be opened.
     pub unreadable: u64,
 }
 
@@ -138,11 +138,11 @@ pub struct NvramInfo {
     pub area_bytes: u64,
     /// Large enough to be used.
     pub is_used: bool,
-    /// Generations of the images that check out, newest first.
+    /// Generations of the valid images, newest first.
     pub generations: Vec<u64>,
-    /// Slots that the newest image keeps.
+    /// Staged slots in the newest image.
     pub staged_slots: u64,
-    /// Bytes of the log slot that the newest image keeps.
+    /// Bytes of the log slot in the newest image.
     pub log_bytes: u64,
     /// Everything up to here is on flash or in the newest image.
     pub durable_seq: u64,
@@ -155,13 +155,13 @@ pub struct PageInspection {
     pub block: u32,
     /// Its number in the block.
     pub page: u32,
-    /// The block is usable.
+    /// Whether the block is usable.
     pub block_is_good: bool,
-    /// Erases of the block.
+    /// Erase count of the block.
     pub erase_count: u32,
     /// Pages of the block that are written.
     pub pages_written: u32,
-    /// The out-of-band bytes cannot be read.
+    /// Whether the out-of-band bytes cannot be read.
     pub unreadable: bool,
     /// Its slots.
     pub slots: Vec<SlotInspection>,
@@ -172,8 +172,8 @@ pub struct PageInspection {
 pub struct SlotInspection {
     /// Its address.
     pub slot: u32,
-    /// What it holds: `data`, `log`, `map_node`, `log_node`, `directory`, `root`, `padding`, or `nothing` if its
-    /// entry does not check out.
+    /// Its contents: `data`, `log`, `map_node`, `log_node`, `directory`, `root`, `padding`, or `nothing` if its entry
+    /// is invalid.
     pub kind: &'static str,
     /// By kind: sector, log number, node number.
     pub id: u32,
@@ -181,13 +181,13 @@ pub struct SlotInspection {
     pub seq: u64,
     /// Why it was programmed.
     pub cause: &'static str,
-    /// Checksum of its bytes, by its entry.
+    /// Checksum of its bytes, according to its entry.
     pub data_crc: u32,
-    /// The bytes match that checksum.
+    /// Whether the bytes match that checksum.
     pub checks_out: bool,
 }
 
-/// Looks at the flash. Reads roots, directories, log nodes and NVRAM; writes nothing.
+/// Inspects the flash. Reads roots, directories, log nodes and NVRAM; writes nothing.
 pub fn inspect(flash: &dyn Flash) -> Result<Inspection> {
     let g = *flash.geometry();
     check_geometry(&g)?;
@@ -220,7 +220,7 @@ pub fn inspect(flash: &dyn Flash) -> Result<Inspection> {
     })
 }
 
-/// Map, owners, tags, erase blocks and log slots.
+/// Memory of map, owners, tags, erase blocks and log slots.
 fn memory_bytes(g: &Geometry, sectors: u64, log_numbers: u64) -> u64 {
     let blocks = u64::from(g.blocks()) * crate::blocks::BLOCK_MEMORY_BYTES;
     Map::memory_bytes_of(sectors.min(g.slots()), g.slots())

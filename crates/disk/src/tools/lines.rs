@@ -1,6 +1,6 @@
 //! The lines of a dump: one JSON object each, in the order of docs/formats/disk-dump.md.
 //!
-//! The last line carries a checksum over all others, so that a dump cut short is noticed.
+//! The last line has a checksum of all others, so that a truncated dump is detected.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ use vellum_base::{Error, Geometry, Kind, Result};
 
 /// Version of the dump format.
 pub(super) const DUMP_VERSION: u32 = 1;
-/// Longest line a reader takes: a held slot in hexadecimal digits is the longest there is.
+/// Maximum length of a line accepted by a reader: a held slot in hexadecimal digits is the longest line.
 pub(super) const LINE_BYTES_MAX: u64 = 64 * 1024;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Line {
-    /// First: what the disk is.
+    /// First: identity of the disk.
     Disk {
         version: u32,
         uuid: String,
@@ -32,30 +32,30 @@ pub(super) enum Line {
         checkpoint_seq: u64,
         geometry: Geometry,
     },
-    /// Counters of its life.
+    /// Lifetime counters.
     Life { host_commands: u64, opened: u64, unsafe_shutdowns: u64, powered_ns: u64 },
-    /// The ledger, by names; what is zero is left out.
+    /// The ledger with named entries; zeros are omitted.
     Ledger {
         host_read_bytes: u64,
         host_written_bytes: u64,
         programmed: BTreeMap<String, u64>,
         avoided: BTreeMap<String, u64>,
     },
-    /// Newest root.
+    /// The newest root.
     Root { block: u32, page: u32, seq: u64, clean: bool },
-    /// Where a directory of the checkpoint is.
+    /// The location of a directory of the checkpoint.
     Directory { directory: u32, slot: u32 },
-    /// Where a node of the checkpoint is.
+    /// The location of a node of the checkpoint.
     Node { node: u32, kind: NodeKind, slot: u32 },
     /// An erase block that is not free.
     Block { block: u32, state: String, erase_count: u32, pages_written: u32, valid_slots: u32 },
-    /// A log slot that holds packed sectors: the entries in use, each with the length of its bytes.
+    /// A log slot with packed sectors: the entries in use, each with the length of its bytes.
     Log { log: u32, slot: u32, entries: Vec<(u32, u16)> },
-    /// A slot that is not on flash: in NVRAM, or in memory while the dump was made.
+    /// A slot that is not on flash: in NVRAM, or in memory when the dump was made.
     Held { slot: u32, kind: HeldKind, id: u32, data_crc: u32, data: String },
     /// `count` sectors from `sector` on. Sectors in no such line are holes.
     Map { sector: u64, count: u64, place: Places },
-    /// Last: how many lines came before, and their checksum.
+    /// Last: the number of lines before, and their checksum.
     End { lines: u64, crc: u32 },
 }
 
@@ -107,7 +107,7 @@ impl<'a> LineWriter<'a> {
         writeln!(self.out, "{text}").map_err(|e| Error::io("write the dump", e))
     }
 
-    /// Writes the last line; returns how many there are in all.
+    /// Writes the last line; returns the total number of lines.
     pub(super) fn finish(mut self) -> Result<u64> {
         self.write(&Line::End { lines: self.lines, crc: self.crc })?;
         self.out.flush().map_err(|e| Error::io("write the dump", e))?;
@@ -115,7 +115,7 @@ impl<'a> LineWriter<'a> {
     }
 }
 
-/// Calls `visit` with every line but the last; refuses a dump that is not whole.
+/// Calls `visit` with every line but the last; refuses an incomplete dump.
 pub(super) fn read_lines(
     dump: &mut dyn BufRead,
     mut visit: impl FnMut(u64, Line) -> Result<()>,
@@ -154,7 +154,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Bytes of hexadecimal digits.
+/// Decodes hexadecimal digits.
 pub(super) fn unhex(text: &str) -> Result<Vec<u8>> {
     let digit = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
     let pair = |two: &[u8]| Some(digit(two[0])? << 4 | digit(*two.get(1)?)?);

@@ -1,4 +1,4 @@
-//! Tools for a disk that is not open: look into it, save its metadata as text, put metadata back, rebuild it.
+//! Tools for a disk that is not open: inspect it, save its metadata as text, restore metadata, rebuild it.
 //!
 //! | tool | reads | writes |
 //! |---|---|---|
@@ -7,10 +7,9 @@
 //! | [`restore`] | a dump, every mapped slot | one checkpoint |
 //! | [`repair`] | every out-of-band entry, every mapped slot | one checkpoint, if told to |
 //!
-//! Nothing here moves or erases a sector's bytes before the new checkpoint counts. Both writers first do all
-//! their work on a copy of the flash in memory, open the result there and compare it, and touch the flash
-//! only if that went well. The model are `thin_dump`, `thin_restore` and `thin_repair` of
-//! thin-provisioning-tools.
+//! No tool moves or erases a sector's bytes before the new checkpoint is valid. Both writers first do all their work on
+//! a copy of the flash in memory, open the result there and compare it, and touch the flash only if that succeeded.
+//! They are modelled on `thin_dump`, `thin_restore` and `thin_repair` of thin-provisioning-tools.
 
 mod dump;
 mod evidence;

@@ -1,7 +1,7 @@
-//! All that a disk knows, detached from any flash: what a dump describes, and what a repair puts together.
+//! The whole state of a disk, detached from any flash: the content of a dump, and the result of a repair.
 //!
-//! [`Picture::install`] makes it the disk's newest checkpoint. Slots on flash stay where they are; only slots
-//! whose bytes the picture itself carries are programmed anew.
+//! [`Picture::install`] makes it the disk's newest checkpoint. Slots on flash stay where they are; only slots whose
+//! bytes are in the picture itself are programmed again.
 
 use super::shadow::Shadow;
 use crate::blocks::State;
@@ -23,21 +23,21 @@ use vellum_base::{
     SECTOR_BYTES, SlotAddr,
 };
 
-/// Most sectors that may share a place.
+/// Maximum number of sectors at one place.
 pub(super) const RING_MAX: usize = OWNERS_MAX;
 
-/// See the module.
+/// The state; see the module.
 pub(super) struct Picture {
     pub identity: Identity,
     pub life: LifeCounters,
     pub ledger: LedgerSnapshot,
     /// Place of every sector. Slots are addresses on flash or in `held`.
     pub places: Vec<Place>,
-    /// Where the log slots are that hold packed sectors.
+    /// Locations of the log slots with packed sectors.
     pub logs: BTreeMap<u32, SlotAddr>,
-    /// Slots that are not on flash (any more), by the address that `places` and `logs` use for them.
+    /// Slots that are not on flash (any more), by the address used for them in `places` and `logs`.
     pub held: BTreeMap<SlotAddr, Held>,
-    /// Sectors whose bytes are gone, in order: reads of them shall fail. Their places are holes.
+    /// Sectors whose bytes are lost, ascending: reads of them must fail. Their places are holes.
     pub lost: Vec<u32>,
     /// No event of the disk has a higher number.
     pub seq: u64,
@@ -53,18 +53,18 @@ pub(super) struct Held {
     pub data: Vec<u8>,
 }
 
-/// Where the new checkpoint finds room.
+/// Where the new checkpoint is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
     /// In free erase blocks: no slot moves, nothing is erased.
     Free,
-    /// There are too few: dead blocks are erased, others collected, before the checkpoint counts.
+    /// There are too few: dead blocks are erased, others collected, before the checkpoint is valid.
     Collected,
 }
 
 impl Picture {
-    /// Tries the picture on a shadow of the flash: it must fit, open, and show the same places. Returns how it is to
-    /// be installed.
+    /// Tries the picture on a shadow of the flash: it must fit, open, and have the same places. Returns how to install
+    /// it.
     pub(super) fn rehearse(&self, flash: &Arc<dyn Flash>, env: &Arc<dyn Env>) -> Result<Room> {
         match self.rehearse_in(Room::Free, flash, env) {
             Err(e) if e.kind() == Kind::NoSpace => self.rehearse_in(Room::Collected, flash, env),
@@ -91,7 +91,7 @@ impl Picture {
         Ok(room)
     }
 
-    /// Writes the picture as the newest checkpoint. Returns when it is finished on the silicon.
+    /// Writes the picture as the newest checkpoint. Returns when that has completed on the flash.
     pub(super) fn install(&self, room: Room, flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> Result<()> {
         let mut ftl = Ftl::new(flash, env.clone(), self.identity, Options::default());
         ftl.seq = self.seq;
@@ -140,7 +140,7 @@ impl Picture {
         read_checked(&*ftl.flash, IoClass::Metadata, page, index, out).map(|_| ())
     }
 
-    /// Builds rings, owners and valid counts. Sectors of held slots wait for [`Picture::store_held`].
+    /// Builds rings, owners and valid counts. Sectors of held slots are left to [`Picture::store_held`].
     fn link(&self, ftl: &mut Ftl) -> Result<()> {
         for (sector, place) in self.places.iter().enumerate() {
             let sector = sector as u32;
@@ -171,7 +171,7 @@ impl Picture {
         Ok(())
     }
 
-    /// Programs the slots that are not on flash, and lets their sectors follow.
+    /// Programs the slots that are not on flash, and moves their sectors there.
     fn store_held(&self, ftl: &mut Ftl) -> Result<()> {
         let mut members: BTreeMap<SlotAddr, Vec<u32>> = BTreeMap::new();
         for (sector, place) in self.places.iter().enumerate() {
@@ -197,7 +197,7 @@ impl Picture {
         ftl.settle()
     }
 
-    /// Lost sectors share slots that fail their checksum, so that reads say so until they are written again.
+    /// Stores lost sectors in shared slots that fail their checksum, so that reads fail until they are rewritten.
     fn store_lost(&self, ftl: &mut Ftl) -> Result<()> {
         let nothing = [0; SECTOR_BYTES];
         let wrong = !vellum_codes::crc32c(&nothing);
@@ -205,7 +205,7 @@ impl Picture {
     }
 }
 
-/// From which number on a log slot counts, and the sectors packed in it; `None` if these bytes are not log slot `log`.
+/// The base number of a log slot, and the sectors packed in it; `None` if these bytes are not log slot `log`.
 pub(super) fn packed_entries(slot: &[u8], log: u32) -> Option<(u64, Vec<Packed>)> {
     let decoded = LogSlot::decode(slot).filter(|d| d.log == log)?;
     let entry = |(_, record)| match record {
@@ -229,7 +229,7 @@ fn same_content(flash: &dyn Flash, place: Place, shadow: &dyn Flash, moved: Plac
     crc.is_some() && crc == crc_of(shadow, moved)
 }
 
-/// The ledger, made equal to what the device programmed.
+/// The ledger, adjusted to what the device programmed.
 fn balanced(mut ledger: LedgerSnapshot, device_bytes: u64) -> LedgerSnapshot {
     let missing = device_bytes.saturating_sub(ledger.programmed_total());
     ledger.programmed[Cause::BeforePowerCut as usize] += missing;
@@ -254,7 +254,8 @@ fn load_blocks(ftl: &mut Ftl) {
     }
 }
 
-/// What is dead now (old nodes and roots) is not erased before the new checkpoint is durable.
+/// Closes written blocks. Those that are dead now (old nodes and roots) are not erased before the new checkpoint is
+/// durable.
 fn close_blocks(ftl: &mut Ftl, seq: u64) {
     let written: Vec<BlockAddr> = ftl.blocks.in_state(State::Open).collect();
     for block in written {
@@ -312,7 +313,7 @@ fn join(map: &mut Map, sector: u32, member: u32) -> Result<()> {
     Ok(())
 }
 
-/// Stores one slot that all of `sectors` share.
+/// Stores one slot shared by all of `sectors`.
 fn store_shared(ftl: &mut Ftl, sectors: &[u32], data: &[u8], data_crc: u32) -> Result<()> {
     let Some((first, others)) = sectors.split_first() else { return Ok(()) };
     let slot = ftl.store(SlotKind::Data, *first, data, data_crc, Cause::Refresh)?;
@@ -321,7 +322,7 @@ fn store_shared(ftl: &mut Ftl, sectors: &[u32], data: &[u8], data_crc: u32) -> R
     others.iter().try_for_each(|other| join(&mut ftl.map, *other, *first))
 }
 
-/// Programs what NVRAM would keep otherwise.
+/// Programs what would otherwise be kept in NVRAM.
 fn store_all(ftl: &mut Ftl) -> Result<()> {
     ftl.set_making_room(true);
     ftl.log.seal();
@@ -333,7 +334,7 @@ fn store_all(ftl: &mut Ftl) -> Result<()> {
     Ok(())
 }
 
-/// What NVRAM kept is on flash now, or is not of this picture.
+/// Clears NVRAM images: their contents are on flash now, or not part of this picture.
 fn forget_nvram(ftl: &mut Ftl) -> Result<()> {
     let bytes = area_bytes(ftl.geometry.slots_per_page());
     if let Some(nvram) = ftl.flash.nvram().filter(|nvram| nvram.bytes() >= 2 * bytes) {

@@ -1,16 +1,16 @@
-//! The map, put together from events. Every change of the map is one, and they are on flash: data slots name their
-//! sector, log slots hold the records, map nodes say how 1024 sectors stood when they were written. For each
-//! sector the event with the highest number decides:
+//! The map, reconstructed from events. Every change of the map is an event, and events are on flash: data slots name
+//! their sector, log slots contain the records, map nodes have the state of 1024 sectors when they were written. For
+//! each sector the event with the highest number decides:
 //!
 //! 1. The newest readable map node gives every sector of its range an event with the node's number.
-//! 2. Every data slot is one, every record of a readable log slot is one, and so are the slots in NVRAM.
-//! 3. An event whose place does not hold what it held then (the slot has a higher number now, the log number was
-//!    used again) is void. If it is a node's or a packed sector's, which certainly happened, the sector is *lost*
-//!    unless a later event decides; if it is a remap, which a power cut may have undone, the one before decides
-//!    and the sector *may be stale*. So may it be if a torn slot, or a node that is gone, has a higher number.
-//! 4. Pages without entries, and log slots without records, may have held events of any sector. How high their
-//!    numbers may be follows from the pages around them and from the newest root; a sector whose own event, and the
-//!    checkpoint that can be followed, are not as new as that may be stale, also if it is a hole.
+//! 2. Every data slot is an event, and so are every record of a readable log slot, and the slots in NVRAM.
+//! 3. An event is void if its place no longer has the same content (the slot has a higher number now, or the log number
+//!    was reused). If it is that of a node or a packed sector, which certainly happened, the sector is *lost* unless a
+//!    later event decides. If it is a remap, which a power cut may have undone, the previous event decides and the
+//!    sector *may be stale*. It may also be stale if a torn slot, or a node that is gone, has a higher number.
+//! 4. Pages without entries, and log slots without records, may have contained events of any sector. The limit of their
+//!    numbers follows from the adjacent pages and from the newest root. A sector whose own event, and the checkpoint
+//!    that can be followed, are older than that may be stale, even if it is a hole.
 
 mod unseen;
 
@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::hash::FixedMap;
 use vellum_base::{Flash, Geometry, IoClass, SECTOR_BYTES, SlotAddr};
 
-/// The newest event of a sector so far.
+/// The newest known event of a sector.
 #[derive(Clone, Copy)]
 struct Newest {
     seq: u64,
@@ -40,13 +40,13 @@ struct Newest {
     seen: u64,
 }
 
-/// Sectors between two calls of the progress function.
+/// Sectors between two progress reports.
 const PROGRESS_SECTORS: u64 = 1 << 16;
 
-/// Stands for bytes that are nowhere: no log slot has this number.
+/// Stands for bytes that do not exist anywhere: no log slot has this number.
 const LOST: Place = Place(0xFFFF_FFFD);
 
-/// One use of a log number: what the slot holds, and from which number on.
+/// One use of a log number: the content of the slot, and its base number.
 struct LogUse {
     base_seq: u64,
     slot: SlotAddr,
@@ -54,7 +54,7 @@ struct LogUse {
     sectors: Vec<u32>,
 }
 
-/// A map under construction.
+/// A map under reconstruction.
 pub(super) struct Rebuild<'a> {
     flash: &'a dyn Flash,
     geometry: Geometry,
@@ -64,20 +64,20 @@ pub(super) struct Rebuild<'a> {
     report: RepairReport,
     newest: Vec<Newest>,
     logs: BTreeMap<u32, LogUse>,
-    /// Numbers of log slots that cannot be read.
+    /// Numbers of unreadable log slots.
     unreadable_logs: BTreeSet<u32>,
-    /// Highest number that an event which is not seen may have.
+    /// Highest possible number of an event that cannot be read.
     unseen_seq: u64,
-    /// Up to here all events are in nodes that the newest root leads to, or are known to be missing there.
+    /// All events up to here are in nodes referenced by the newest root, or are known to be missing there.
     covered_seq: u64,
     /// The newest readable version of each directory: its number, and the slots of its nodes.
     directories: BTreeMap<u32, (u64, Vec<u32>)>,
-    /// Which use of a log number a log node meant, and the number of the directory that lists the node.
+    /// The use of a log number that a log node refers to, and the number of the directory that lists the node.
     settled: BTreeMap<u32, (u64, u64)>,
     records: Vec<(u64, u32, usize, Record)>,
     /// Highest number of each map node, readable or not.
     node_seqs: BTreeMap<u32, u64>,
-    /// Nodes whose newest version is gone, and the number up to which it may have known better.
+    /// Nodes whose newest version is gone, with the highest number of an event it may have reflected.
     node_gaps: BTreeMap<u32, u64>,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// All steps; the finished map and what there is to say about it.
+    /// Runs all steps; returns the finished map and the report.
     pub(super) fn run(
         mut self,
         found: Option<&FoundRoot>,
@@ -140,7 +140,7 @@ impl<'a> Rebuild<'a> {
         read_checked(self.flash, IoClass::Metadata, page, index, out).is_ok()
     }
 
-    /// Opens every log slot, copies of one only once, and keeps its records.
+    /// Decodes every log slot, copies of one only once, and keeps its records.
     fn read_logs(&mut self, images: &[NvramImage]) {
         let mut bytes = [0; SECTOR_BYTES];
         let mut seen = BTreeSet::new();
@@ -163,7 +163,7 @@ impl<'a> Rebuild<'a> {
                 }
             }
         }
-        // What a copy tells is not unseen.
+        // A log slot with a readable copy is not missing.
         let unread = unread.iter().filter(|(_, what)| !read.contains(what)).map(|(seq, _)| *seq);
         self.unseen_seq = unread.fold(self.unseen_seq, u64::max);
         for (age, image) in (0u32..).zip(images).filter(|(_, image)| image.log.len() <= SECTOR_BYTES) {
@@ -177,7 +177,7 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// A log slot in NVRAM has no address yet: it gets one beyond the device.
+    /// Gives a log slot in NVRAM, which has no address yet, one beyond the device.
     fn hold_open_log(&mut self, log: u32, open: &[u8], age: u32) -> SlotAddr {
         let mut data = open.to_vec();
         data.resize(SECTOR_BYTES, 0);
@@ -207,7 +207,7 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// Takes an event for `sector` into account.
+    /// Considers an event for `sector`.
     fn propose(&mut self, sector: u32, seq: u64, place: Place) {
         if let Some(newest) = self.newest.get_mut(sector as usize) {
             newest.seen = newest.seen.max(seq);
@@ -217,14 +217,14 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// There was an event, but what became of the sector cannot be told from it.
+    /// Notes an event of `sector` whose outcome is unknown.
     fn suspect(&mut self, sector: u32, seq: u64) {
         if let Some(newest) = self.newest.get_mut(sector as usize) {
             newest.seen = newest.seen.max(seq);
         }
     }
 
-    /// True if the place still holds what it held when the event `seq` named it.
+    /// True if the place still has the content it had when event `seq` named it.
     fn holds(&self, place: Place, seq: u64) -> bool {
         match place.at() {
             At::Hole | At::Zero => true,
@@ -236,7 +236,7 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// True if the place holds what the map record `seq` found there.
+    /// True if the place has the content found there by map record `seq`.
     fn is_meant(&self, place: Place, seq: u64, check: u32) -> bool {
         let same = match place.at() {
             At::Slot(slot) => self.evidence.crc_of(slot) == check,
@@ -246,10 +246,10 @@ impl<'a> Rebuild<'a> {
         same && self.holds(place, seq)
     }
 
-    /// Nodes do not say which use of a log number they mean. Where a later use may be unreadable, a packed sector
-    /// is believed only if the entry was packed for the sector itself, or if the number was not used again: a
-    /// directory newer than the node leads to the same use, or one that is older did, and to the same place then.
-    /// A record that put the sector there says which use it meant.
+    /// Nodes do not specify which use of a log number they refer to. If a later use may be unreadable, a packed sector
+    /// is trusted in two cases: the entry was packed for the sector itself, or the number was not reused, that is, a
+    /// directory newer than the node leads to the same use, or an older one did, and to the same place then. A record
+    /// that put the sector there specifies the use.
     fn is_believed(&self, sector: u32, place: Place, seq: u64, before: Place) -> bool {
         let At::Packed { log, entry } = place.at() else { return true };
         let all_known = self.report.unreadable_pages == 0 && !self.unreadable_logs.contains(&log);
@@ -261,14 +261,14 @@ impl<'a> Rebuild<'a> {
         not_again || recorded || known.sectors.get(entry as usize) == Some(&sector)
     }
 
-    /// The slot of a node by the newest directory, and that directory's number.
+    /// The slot of a node according to the newest directory, and that directory's number.
     fn listed(&self, node: u32) -> Option<(SlotAddr, u64)> {
         let (seq, slots) = self.directories.get(&(node / FANOUT as u32))?;
         let slot = slots.get(node as usize % FANOUT).copied().filter(|slot| *slot != NO_SLOT)?;
         Some((SlotAddr(slot), *seq))
     }
 
-    /// Reads the node of this kind and number in a slot.
+    /// Reads the node of this kind and number from a slot.
     fn read_node(&self, slot: SlotAddr, kind: SlotKind, node: u32) -> Option<Vec<u32>> {
         let mut bytes = [0; SECTOR_BYTES];
         let named = self.evidence.of_kind(slot, kind).is_some_and(|(_, id)| id == node);
@@ -280,7 +280,7 @@ impl<'a> Rebuild<'a> {
         Some(listed)
     }
 
-    /// Directories, and whether those that the root names are there.
+    /// Reads directories, and checks whether those named by the root exist.
     fn read_directories(&mut self, root: Option<&Root>) {
         let mut all: Vec<_> = self.evidence.all_of(SlotKind::Directory).collect();
         all.sort_unstable_by_key(|(_, seq, _)| std::cmp::Reverse(*seq));
@@ -300,7 +300,7 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// Follows directories and log nodes to the log slots that they mean.
+    /// Follows directories and log nodes to the log slots that they refer to.
     fn settle_logs(&mut self) {
         let map_nodes = self.identity.sectors.div_ceil(FANOUT as u64) as u32;
         let mut bytes = [0; SECTOR_BYTES];
@@ -361,7 +361,7 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// Directories know which map nodes there should be.
+    /// Looks for missing map nodes, which are listed in directories.
     fn look_for_nodes(&mut self) {
         let map_nodes = self.identity.sectors.div_ceil(FANOUT as u64) as u32;
         for node in 0..map_nodes {
@@ -409,7 +409,7 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// Reads what the map came to name, and sorts the sectors by what they are.
+    /// Reads everything the map refers to, and classifies the sectors by the results.
     fn verify(&mut self, progress: &mut impl FnMut(u64, u64)) {
         let sectors = self.identity.sectors;
         self.report.newer_may_be_gone = self.unseen_seq > self.covered_seq;
@@ -435,7 +435,7 @@ impl<'a> Rebuild<'a> {
         progress(sectors, sectors);
     }
 
-    /// No disk lets so many sectors share a place; what lies about that is not believed.
+    /// No disk has so many sectors at one place, so excess references are not trusted.
     fn thin_out_rings(&mut self) {
         let mut sharing: FixedMap<Place, usize> = FixedMap::default();
         for newest in self.newest.iter_mut().filter(|n| n.place != LOST && n.place.holds_bytes()) {
@@ -474,7 +474,7 @@ impl<'a> Rebuild<'a> {
     }
 }
 
-/// Log slots that a sector is packed in.
+/// Log slots with packed sectors in use.
 fn used_logs(newest: &[Newest], logs: &BTreeMap<u32, LogUse>) -> BTreeMap<u32, SlotAddr> {
     let mut used = BTreeMap::new();
     for newest in newest.iter().filter(|n| n.place != LOST) {

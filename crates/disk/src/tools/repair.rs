@@ -1,7 +1,7 @@
-//! `repair`: the disk from whatever is left, without any checkpoint that can be trusted. What the disk is comes
-//! from a root, or from the caller, or is deduced; the map is put together by [`super::rebuild`].
+//! `repair`: rebuilds the disk from whatever is left, without a checkpoint that can be trusted. The disk's identity
+//! comes from a root, or from the caller, or is deduced; the map is rebuilt by [`super::rebuild`].
 //!
-//! Lost sectors read as errors until they are written again: never as old bytes or zeros.
+//! Lost sectors read as errors until they are rewritten: never as old bytes or zeros.
 
 use super::dump::dedup_text;
 use super::evidence::{Evidence, nvram_images};
@@ -22,15 +22,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Error, Flash, Kind, Result, SlotAddr};
 
-/// Ranges and remarks listed before the rest are only counted.
+/// Maximum number of ranges and remarks listed; further ones are only counted.
 const LISTED_MAX: usize = 1000;
 
-/// How to repair.
+/// Options of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct RepairOptions {
-    /// Write the new checkpoint. Without it nothing is written, and the report says what would be.
+    /// Write the new checkpoint. Otherwise nothing is written, and the report describes what would be.
     pub write: bool,
-    /// What the disk is, if no root is left to say it (or in place of what a root says).
+    /// Identity of the disk, if no root is left (or to override that of a root).
     pub identity: Option<Format>,
 }
 
@@ -50,9 +50,9 @@ pub enum IdentitySource {
 /// Sectors, as ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SectorList {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// First sector and number of sectors, in order; the first 1000 ranges.
+    /// First sector and number of sectors, ascending; the first 1000 ranges.
     pub ranges: Vec<(u64, u64)>,
 }
 
@@ -68,7 +68,7 @@ impl SectorList {
     }
 }
 
-/// What a repair found, and what it did about it.
+/// Findings of a repair, and whether it was written.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RepairReport {
     /// True if the new checkpoint was written.
@@ -77,38 +77,38 @@ pub struct RepairReport {
     pub uuid: String,
     /// Logical size.
     pub sectors: u64,
-    /// How duplicates are found.
+    /// How duplicates are detected.
     pub dedup: String,
     /// Where size and mode came from.
     pub identity_from: IdentitySource,
-    /// Roots that check out.
+    /// Number of valid roots.
     pub roots_found: u64,
-    /// Pages looked at.
+    /// Number of pages examined.
     pub pages_scanned: u64,
-    /// Pages of which not even the out-of-band entries can be read: anything may have been in them.
+    /// Pages without even readable out-of-band entries: they may have contained anything.
     pub unreadable_pages: u64,
-    /// Slots that a power cut tore: they never happened.
+    /// Slots torn by a power cut: they never took effect.
     pub torn_slots: u64,
-    /// Map nodes that the map was begun from.
+    /// Map nodes that the reconstruction started from.
     pub map_nodes_used: u64,
-    /// Map nodes whose newest version is unreadable or gone: an older one (or none) was begun from.
+    /// Map nodes whose newest version is unreadable or gone: the reconstruction started from an older one, or none.
     pub map_nodes_old: Vec<u32>,
     /// Log slots whose records were used.
     pub log_slots_used: u64,
     /// Log slots that cannot be read: trims, remaps and packed sectors may be missing.
     pub log_slots_unreadable: u64,
-    /// True if pages or log slots that cannot be read may have held a later version of sectors, and nothing tells of
-    /// which: all that nothing proves to be as it was last are among the stale.
+    /// True if unreadable pages or log slots may have contained later versions of unknown sectors: all sectors that are
+    /// not proven to be current are among the stale.
     pub newer_may_be_gone: bool,
-    /// Sectors whose bytes were found and check out.
+    /// Sectors with bytes found and valid.
     pub recovered_sectors: u64,
-    /// Sectors whose newest version was found and does not check out: reads fail.
+    /// Sectors whose newest version was found but is invalid: reads fail.
     pub damaged_sectors: SectorList,
-    /// Sectors that had bytes that are nowhere now: reads fail.
+    /// Sectors whose bytes no longer exist anywhere: reads fail.
     pub lost_sectors: SectorList,
-    /// Sectors among the recovered, holes and zeros of which a later version may have existed.
+    /// Sectors among the recovered, holes and zeros that may have had a later version.
     pub stale_sectors: SectorList,
-    /// Evidence that contradicts itself, in words; the first 1000.
+    /// Contradictory evidence, in words; the first 1000.
     pub conflicts: Vec<String>,
 }
 
@@ -130,10 +130,10 @@ impl RepairReport {
     }
 }
 
-/// Rebuilds the map of the disk on `flash` from every slot on it, and, if told to, writes it as a new checkpoint.
+/// Rebuilds the map of the disk on `flash` from every slot on it, and, if requested, writes it as a new checkpoint.
 ///
-/// `progress` is told steps done and steps in all (erase blocks and sectors). Without a root the secret of the
-/// content hash is drawn anew, and the ledger begins with what NVRAM or the device itself says.
+/// `progress` gets the number of steps done, and of all steps (erase blocks and sectors). Without a root the secret of
+/// the content hash is newly drawn, and the ledger starts from that of NVRAM or the device itself.
 pub fn repair(
     flash: Arc<dyn Flash>,
     env: Arc<dyn Env>,
@@ -167,7 +167,7 @@ pub fn repair(
     Ok(report)
 }
 
-/// Slots of an NVRAM image's open page that are not on flash: from now on they are evidence like the others.
+/// Adds slots of an NVRAM image's open page that are not on flash to the evidence.
 fn hold_staged(
     flash: &dyn Flash,
     image: &NvramImage,
@@ -184,7 +184,7 @@ fn hold_staged(
     let slots = image.staged.iter().take(geometry.slots_per_page() as usize);
     for (index, (entry, data)) in (0u32..).zip(slots) {
         let slot = geometry.slot_of(BlockAddr(block).page(page), index);
-        // A higher number means that the page was erased and used again since.
+        // A higher number means that the page was erased and reused since.
         if evidence.seq_of(slot) < entry.seq {
             evidence.set(slot, entry);
             let Oob { kind, id, data_crc, .. } = *entry;
@@ -234,8 +234,8 @@ fn identify(
     Ok(Identity { uuid, sectors, seed, dedup, keep_copies, spare_blocks, tbw_bytes })
 }
 
-/// The first log node follows the last map node; without one, the highest sector found is the last. Nodes are of 1,024
-/// sectors: where a disk as large as can be made fits, it was that one.
+/// Deduces the size: the first log node follows the last map node; without one, the highest sector found is the last.
+/// Nodes cover 1,024 sectors: if the largest possible disk fits, that size is assumed.
 fn deduced_sectors(flash: &dyn Flash, evidence: &Evidence) -> u64 {
     let log_node = evidence.all_of(SlotKind::LogNode).map(|(_, _, id)| u64::from(id) * FANOUT as u64).min();
     let data = evidence.all_of(SlotKind::Data).map(|(_, _, id)| u64::from(id) + 1).max().unwrap_or(0);

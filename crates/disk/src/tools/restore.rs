@@ -1,5 +1,5 @@
-//! `restore`: writes the metadata of a dump as a new checkpoint, after making sure that the flash still holds
-//! every byte that it names.
+//! `restore`: writes the metadata of a dump as a new checkpoint, after verifying that the flash still holds every byte
+//! that it refers to.
 
 use super::dump::following;
 use super::evidence::{Evidence, nvram_images};
@@ -22,29 +22,29 @@ use vellum_base::{
     SlotAddr,
 };
 
-/// Reasons listed before the rest are only counted.
+/// Maximum number of reasons listed; further ones are only counted.
 const LISTED_MAX: usize = 8;
 
-/// What was restored, and what is lost by it.
+/// What was restored, and what was lost by that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RestoreReport {
     /// Sectors that hold bytes now.
     pub mapped_sectors: u64,
-    /// Slots on flash that were read and found to be what the dump says.
+    /// Slots on flash that were read and match the dump.
     pub slots_checked: u64,
-    /// Slots that came out of the dump and were programmed anew.
+    /// Slots contained in the dump, which were programmed again.
     pub slots_programmed: u64,
-    /// Sectors written to flash after the dump was made: what they held is forgotten.
+    /// Sectors written to flash after the dump was made: these writes are lost.
     pub newer_writes_lost: u64,
-    /// Log slots stored after the dump was made: their trims, remaps and packed sectors are forgotten.
+    /// Log slots stored after the dump was made: their trims, remaps and packed sectors are lost.
     pub newer_log_slots_lost: u64,
 }
 
 /// Makes the metadata in `dump` the newest checkpoint of the disk on `flash`.
 ///
-/// Refuses with a list of reasons, and writes nothing, if a slot that the dump maps is gone, used again, or
-/// unreadable. What the disk did after the dump was made is lost; the report says how much that is. A power cut
-/// on the way is no harm as long as the dump is kept: run it again.
+/// Refuses with a list of reasons, and writes nothing, if a slot that the dump maps is gone, reused, or unreadable.
+/// Changes after the dump was made are lost; the report says how many. A power cut during the restore does no harm as
+/// long as the dump is kept: run it again.
 pub fn restore(dump: &mut dyn BufRead, flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> Result<RestoreReport> {
     check_geometry(flash.geometry())?;
     let mut reader = Reader::new(*flash.geometry());
@@ -66,7 +66,7 @@ pub fn restore(dump: &mut dyn BufRead, flash: Arc<dyn Flash>, env: Arc<dyn Env>)
     let newer = |kind| evidence.all_of(kind).filter(|(_, seq, _)| *seq > picture.seq).count() as u64;
     report.newer_writes_lost = newer(SlotKind::Data);
     report.newer_log_slots_lost = newer(SlotKind::Log);
-    // The new checkpoint must be newer than all that the flash and the NVRAM hold.
+    // The new checkpoint must be newer than everything on flash and in NVRAM.
     for image in nvram_images(&*flash, None)? {
         picture.seq = picture.seq.max(image.durable_seq);
         picture.nvram_generation = picture.nvram_generation.max(image.generation);
@@ -77,7 +77,7 @@ pub fn restore(dump: &mut dyn BufRead, flash: Arc<dyn Flash>, env: Arc<dyn Env>)
     Ok(report)
 }
 
-/// Refuses the dump of a disk that another lives here instead of. Without a root nobody can tell.
+/// Refuses a dump of another disk than the one on the flash. Without a root that cannot be checked.
 fn check_owner(dumped: &Identity, flash: &dyn Flash) -> Result<()> {
     let newest = find_roots(flash)?.into_iter().max_by_key(|found| found.seq);
     match newest.map(|found| found.root.identity.uuid) {
@@ -90,7 +90,7 @@ fn check_owner(dumped: &Identity, flash: &dyn Flash) -> Result<()> {
     }
 }
 
-/// Puts a picture together from lines.
+/// Builds a picture from lines.
 struct Reader {
     geometry: Geometry,
     picture: Option<Picture>,
@@ -249,7 +249,7 @@ fn map_run(
     Ok(())
 }
 
-/// Compares what the dump names with what the flash holds.
+/// Compares what the dump refers to with the contents of the flash.
 struct Checker<'a> {
     flash: &'a dyn Flash,
     erase_counts: BTreeMap<BlockAddr, u32>,
@@ -287,7 +287,7 @@ impl Checker<'_> {
         }
     }
 
-    /// How many packed sectors the log slot holds.
+    /// The number of packed sectors in the log slot.
     fn check_log(
         &mut self,
         picture: &Picture,
@@ -308,7 +308,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The bytes of a slot, if it still holds what it held when the dump was made.
+    /// The bytes of a slot, if it has the same content as when the dump was made.
     fn check_slot(
         &mut self,
         picture: &Picture,

@@ -1,10 +1,10 @@
-//! A flash that reads through to another and keeps what is written in memory: nothing reaches the one below.
+//! A flash that reads through to another and keeps writes in memory: nothing is written to the one below.
 //!
-//! Recovery, restore and repair run on it unchanged, so that they can be tried, and a crashed disk can be looked
-//! at, without writing.
+//! Recovery, restore and repair run on it unchanged, so that they can be tried, and a crashed disk examined, without
+//! writing.
 //!
-//! 1. The rules of [`Flash`] hold above, whatever happens.
-//! 2. A page is in memory, or below and as it was when the shadow was made, or erased.
+//! 1. The rules of [`Flash`] are enforced above, whatever happens.
+//! 2. A page is in memory, or below in its state when the shadow was made, or erased.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use vellum_base::{
     Nvram, PageAddr, Parity, Result, Source,
 };
 
-/// See the module.
+/// The shadow; see the module.
 pub(crate) struct Shadow {
     below: Arc<dyn Flash>,
     changes: Mutex<Changes>,
@@ -24,14 +24,14 @@ pub(crate) struct Shadow {
 
 #[derive(Default)]
 struct Changes {
-    /// Blocks erased since: nothing below is seen any more. With their erases.
+    /// Blocks erased since, which hide everything below, with their number of erases.
     erased: BTreeMap<BlockAddr, u32>,
     pages: BTreeMap<(BlockAddr, u32), Page>,
     programmed: u64,
     erases: u64,
 }
 
-/// A page programmed above the flash.
+/// A page programmed in memory.
 pub(super) struct Page {
     pub data: Vec<u8>,
     pub oob: Vec<u8>,
@@ -187,7 +187,7 @@ impl Flash for Shadow {
         self.below.failing_bits()
     }
 
-    /// That of the flash below: of pages programmed only here it says nothing right, and it is a hint anyway.
+    /// The parity of the flash below: it is wrong for pages programmed only here, but only a hint anyway.
     fn parity(&self) -> Option<&dyn Parity> {
         self.below.parity()
     }

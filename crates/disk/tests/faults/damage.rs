@@ -1,4 +1,4 @@
-//! Rot, and devices that lie about what they stored.
+//! Rot, and devices that misreport what they stored.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn rot_damages_exactly_the_sectors_of_the_page() {
             hit = damaged.len();
         }
         assert!(hit > 0, "{shape:?}: some page with data must be hit");
-        // Overwritten, the sectors are whole again.
+        // Sectors are intact again once overwritten.
         for lba in oracle.damaged(&disk, "before the cure") {
             disk.write(Lba(lba), &content(4000), false).unwrap();
             assert!(read(&disk, lba) == content(4000));
@@ -34,7 +34,7 @@ fn rot_damages_exactly_the_sectors_of_the_page() {
     }
 }
 
-/// Damage stays damage when the collector moves it, and after another opening.
+/// Damage stays damage when collection moves it, and after another opening.
 #[test]
 fn damage_stays_visible_through_collection_and_reopening() {
     for shape in Shape::all() {
@@ -54,14 +54,14 @@ fn damage_stays_visible_through_collection_and_reopening() {
         drop(disk);
         match shape.open(&flash) {
             Ok(disk) => assert_eq!(oracle.damaged(&disk, &context), damaged, "{context}, opened again"),
-            // A log slot that cannot be read may hold more than sectors: that is for `repair`.
+            // An unreadable log slot may hold more than sectors: that requires `repair`.
             Err(e) => assert_eq!(e.kind(), Kind::Corrupt, "{context}: {e}"),
         }
     }
 }
 
-/// Every page in turn rots while the disk is closed, or down: sectors are right or damaged, never of yesterday.
-/// (The last page of a block that was not closed cannot be told from one that was torn.)
+/// Every page in turn rots while the disk is closed, or has crashed: sectors are right or damaged, never outdated. (The
+/// last page of a block that was not closed cannot be distinguished from a torn one.)
 fn rot_while_down(closes: bool) {
     for shape in Shape::all() {
         let (flash, disk, oracle) = lived(shape, 11, 400);
@@ -83,7 +83,7 @@ fn rot_while_down(closes: bool) {
                 }
             }
         }
-        // After a clean close only metadata matters so much.
+        // After a clean close only metadata is that important.
         assert!(!closes || refused * 4 < pages.len(), "{shape:?}: {refused} of {} pages", pages.len());
     }
 }
@@ -125,7 +125,7 @@ fn scrub_refreshes_what_had_to_be_corrected() {
     }
 }
 
-/// Flash that is worn all over is scrubbed pass after pass, with no host write between that would collect.
+/// Flash that is worn everywhere is scrubbed in repeated passes, without host writes that would cause collection.
 #[test]
 fn scrubbing_a_quiet_worn_disk_says_what_it_moves_and_leaves_room() {
     for shape in Shape::all() {
@@ -169,7 +169,7 @@ fn uncorrectable_bits_are_damage_even_while_collecting() {
     });
 }
 
-/// The device says that a program is done; it stored nothing, or elsewhere.
+/// The device reports a program as done, but stored nothing, or elsewhere.
 fn lied_to(seed: u64, misdirected: bool) {
     let shape = shape_of(seed);
     let (flash, disk, mut oracle) = lived(shape, seed, 300);

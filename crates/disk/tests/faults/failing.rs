@@ -3,7 +3,7 @@
 use super::*;
 use crate::harness::Steady;
 
-/// A life with up to eight failing operations.
+/// A history with up to eight failing operations.
 fn live_with_failures(seed: u64) -> usize {
     let shape = shape_of(seed);
     let flash = shape.flash(seed);
@@ -38,11 +38,11 @@ fn failing_programs_and_erases_lose_nothing() {
     vellum_sim::check(0..48, |seed| {
         hits.fetch_add(live_with_failures(seed), Relaxed);
     });
-    // One seed alone may have none.
+    // A single seed may have none.
     assert!(vellum_sim::seed_from_env().is_some() || hits.into_inner() > 2, "the faults must hit");
 }
 
-/// Programs and erases fail by chance on a device with factory bad blocks, until the spare is used up.
+/// Random failures of programs and erases on a device with factory bad blocks, until the spare is used up.
 fn wear_out(seed: u64) {
     let shape = shape_of(seed);
     let wear = Wear { program_failure: 0.004, erase_failure: 0.01, bit_errors: None };
@@ -88,7 +88,7 @@ fn when_the_spare_is_used_up_reads_and_trims_go_on() {
     vellum_sim::check(0..36, wear_out);
 }
 
-/// Erases fail until a write finds no room; then the flash behaves, and three quarters of the disk are trimmed.
+/// Erases fail until a write finds no room; then the flash works again, and three quarters of the disk are trimmed.
 fn recover_by_trimming(seed: u64) {
     let shape = shape_of(seed);
     let flash = shape.flash(seed);
@@ -125,7 +125,7 @@ fn a_disk_that_ran_out_of_spare_goes_on_once_it_is_trimmed() {
     vellum_sim::check(0..8, recover_by_trimming);
 }
 
-/// Programs fail until none succeeds: the page whose slots then are in memory only, and in NVRAM, survives openings.
+/// Programs fail until none succeeds: the page whose slots are then only in memory and NVRAM survives reopenings.
 fn restart_without_a_page(seed: u64) {
     let shape = shape_of(seed);
     let flash = shape.flash(seed);
@@ -157,7 +157,7 @@ fn a_disk_without_a_page_left_opens() {
     vellum_sim::check(0..400, restart_without_a_page);
 }
 
-/// Failing operations and power cuts in one life.
+/// Failing operations and power cuts in one history.
 fn cut_with_failures(seed: u64) {
     let shape = shape_of(seed);
     let flash = shape.flash(seed);
@@ -200,16 +200,16 @@ fn cuts_together_with_failures_lose_nothing_flushed() {
     vellum_sim::check(0..400, cut_with_failures);
 }
 
-/// Found once in 6,000: a block whose only page was torn, half erased while the disk was opened. The page was no
-/// longer the last one said to be written, and by then older than what had been flushed: it was believed unread.
+/// Found once in 6,000 runs: a block whose only page was torn, half erased while the disk was opened. The page was no
+/// longer the last written one as reported, and by then older than the flushed data: it was trusted without being read.
 #[test]
 fn regression_2_a_torn_page_in_a_half_erased_block() {
     cut_with_failures(6633);
 }
 
-/// A full disk, flushed to NVRAM after every write. The power goes six times, while the page is programmed that NVRAM
-/// holds the first slots of: soon after the disk was opened, so that it has no time to win back what the opening took,
-/// and half of the time again while it is opened.
+/// A full disk, flushed to NVRAM after every write. The power is cut six times, while the page is being programmed
+/// whose first slots are in NVRAM: soon after opening, so that the disk has no time to regain the room taken by the
+/// opening, and half of the time again during the opening.
 fn cut_a_full_disk(shape: (u32, u32, u32, u32), full_percent: u64, seed: u64) {
     let context = format!("{shape:?}, {full_percent} % full, seed {seed}");
     let (dies, blocks_per_die, pages_per_block, page_bytes) = shape;

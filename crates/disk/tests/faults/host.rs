@@ -1,4 +1,4 @@
-//! A host that refuses calls, and durability calls that fail.
+//! A host that refuses calls, and failing durability calls.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn refused(shape: Shape, fresh: &Nand, nth: u64, errno: i32) -> bool {
         let mut now = oracle.clone();
         now.settle(&disk, &context);
         match disk.write(Lba(30), &content(13), false).and_then(|()| disk.flush()) {
-            // What failed was a read.
+            // The failed call was a read.
             Ok(()) => {
                 oracle = now;
                 oracle.versions[30] = vec![13];

@@ -1,7 +1,7 @@
-//! What goes wrong below: failing programs and erases, rot, devices that lie, hosts that refuse.
+//! Faults of the device below: failing programs and erases, rot, devices that lie, hosts that refuse.
 //!
-//! The promise: no sector ever reads as something it does not hold. It holds the last version written (after a
-//! crash, one since the last flush), or reading it says that it is damaged.
+//! The promise: no sector ever reads as something it does not hold. It holds the last version written (after a crash,
+//! one since the last flush), or reading it reports damage.
 
 mod damage;
 mod failing;
@@ -21,7 +21,7 @@ use vellum_base::{
 use vellum_disk::{Disk, Format, Options};
 use vellum_media::nand::{BitErrors, Fault, Nand, NandParams, Wear};
 
-/// Sectors of the disks here: what is left with ten bad blocks.
+/// Size of the disks here: what ten bad blocks leave.
 fn sectors(shape: Shape) -> u64 {
     vellum_disk::sectors_max(&tiny(shape.page_bytes), 10)
 }
@@ -31,7 +31,7 @@ fn format(shape: Shape, flash: &Arc<Nand>) {
     Disk::format(flash.clone(), RealEnv::new(), &format).unwrap();
 }
 
-/// The versions that each sector may hold, the newest last.
+/// The versions that each sector may hold, oldest first.
 #[derive(Clone)]
 struct Oracle {
     versions: Vec<Vec<u32>>,
@@ -64,7 +64,7 @@ impl Oracle {
         }
     }
 
-    /// Every sector holds one of its versions, which stands from now on.
+    /// Checks that every sector holds one of its versions, which is the only one from now on.
     fn settle(&mut self, disk: &Disk, context: &str) {
         for (lba, ids) in self.versions.iter_mut().enumerate() {
             let found = read(disk, lba as u64);
@@ -125,7 +125,7 @@ fn shape_of(seed: u64) -> Shape {
     shapes[seed as usize % shapes.len()]
 }
 
-/// A disk with a life behind it, everything flushed.
+/// A disk with a history, everything flushed.
 fn lived(shape: Shape, seed: u64, steps: usize) -> (Arc<Nand>, Disk, Oracle) {
     let flash = shape.flash(seed);
     format(shape, &flash);

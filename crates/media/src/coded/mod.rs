@@ -1,15 +1,15 @@
-//! Flash whose pages are stored coded: scrambled if one likes, and with the parity of an error-correcting code, so
-//! that wrong bits are put right. What a drive's controller does between its mapping and the chips.
+//! Flash with coded pages: each has the parity of an error-correcting code, so that wrong bits are corrected, and may
+//! be scrambled. In a drive this is done by the controller, between its mapping and the chips.
 //!
-//! A [`Coded`] device looks like the one below with fewer out-of-band bytes. The rest of them hold, for each page,
-//! parity and what the scrambler began with (`spare`, and `docs/formats/coded-page.md`).
+//! A [`Coded`] device looks like the one below with fewer out-of-band bytes. The remaining ones hold the parity and the
+//! scrambler seeds of each page (`spare`, and `docs/formats/coded-page.md`).
 //!
 //! Invariants:
-//! 1. One program here is one program below: data and spare area of a page appear together or not at all.
-//! 2. What is read is what was programmed, or the read fails. Corrected bits are believed only if a checksum agrees.
-//! 3. Copies are corrected on the way, so that errors do not pile up; they keep their source's keystream if that comes
-//!    from a sector's address, and get that of their new place if it comes from the page.
-//! 4. A device that is not coded ([`Coded::plain`]) costs a branch.
+//! 1. One program here is one program below: data and spare area of a page are written together or not at all.
+//! 2. A read returns what was programmed, or fails. Corrected bits are trusted only if a checksum agrees.
+//! 3. Copies are corrected on the way, so that errors do not accumulate. A copy keeps the keystream of its source if
+//!    that depends on a sector's address, and gets that of its new place if it depends on the page.
+//! 4. For a device that is not coded ([`Coded::plain`]) this layer costs a branch.
 
 mod parity;
 mod program;
@@ -30,7 +30,7 @@ use vellum_base::{
 };
 use vellum_codes::ecc::Code;
 
-/// Operations that are handed down in one batch.
+/// Maximum number of operations passed down in one batch.
 const BATCH_MAX: usize = 64;
 
 /// How pages are coded.
@@ -40,7 +40,7 @@ pub struct Coding {
     pub codeword_bytes: u32,
     /// Data bits per stored bit.
     pub rate: Rate,
-    /// What data are scrambled with.
+    /// How data are scrambled.
     pub scrambling: Scrambling,
 }
 
@@ -49,7 +49,7 @@ impl Coding {
     pub const PAPER: Coding =
         Coding { codeword_bytes: 1024, rate: Rate::R32_33, scrambling: Scrambling::Off };
 
-    /// Refuses what there is not.
+    /// Checks that the code and the scrambler exist.
     pub fn validate(&self) -> Result<()> {
         if Code::new(self.codeword_bytes as usize, self.rate).is_none() {
             return Err(Error::invalid(format!(
@@ -65,7 +65,7 @@ impl Coding {
         }
     }
 
-    /// The code.
+    /// The error-correcting code.
     ///
     /// # Panics
     /// If there is none: see [`Coding::validate`].
@@ -73,7 +73,7 @@ impl Coding {
         Code::new(self.codeword_bytes as usize, self.rate).expect("a coding that was validated")
     }
 
-    /// The geometry that flash must have below for its owner to see `geometry`: with a larger spare area.
+    /// The geometry needed below to offer `geometry` above: the same with a larger spare area.
     pub fn geometry_below(&self, geometry: &Geometry) -> Result<Geometry> {
         self.validate()?;
         geometry.validate()?;
@@ -84,34 +84,34 @@ impl Coding {
     }
 }
 
-/// Keeps count of what a code put right above a device.
+/// Counts what a code above a device corrected.
 pub trait Tally {
-    /// So many wrong bits were put right, and so many reads could not be.
+    /// Counts corrected bits and uncorrectable reads.
     fn tally(&self, bits_corrected: u64, reads_uncorrectable: u64);
 }
 
-/// Flash above which pages are coded.
+/// Flash with coded pages, over uncoded flash.
 pub struct Coded<F> {
     inner: F,
     geometry: Geometry,
     coder: Option<Coder>,
 }
 
-/// The way of data through the code.
+/// Encodes and decodes pages.
 struct Coder {
     geometry: Geometry,
     coding: Coding,
     code: &'static Code,
     layout: Layout,
     keystreams: Option<Keystreams>,
-    /// Memory for batches, used again and again.
+    /// Buffers of batches, for reuse.
     scratch: Mutex<Vec<Scratch>>,
 }
 
-/// Memory that a batch needs.
+/// The buffers of a batch.
 #[derive(Default)]
 struct Scratch {
-    /// Spare areas, one behind the other.
+    /// Spare areas, concatenated.
     spare: Vec<u8>,
     /// Sectors that are not stored as they were given.
     sectors: Vec<u8>,
@@ -120,14 +120,14 @@ struct Scratch {
 }
 
 impl<F: Flash + Tally> Coded<F> {
-    /// `inner`, as it is.
+    /// `inner` without coding.
     pub fn plain(inner: F) -> Coded<F> {
         let geometry = *inner.geometry();
         Coded { inner, geometry, coder: None }
     }
 
-    /// `inner` with coded pages, of whose spare area `oob_bytes` are left to the owner.
-    /// [`vellum_base::Kind::Invalid`] if it is too small for that.
+    /// `inner` with coded pages, with `oob_bytes` of the spare area available to the user.
+    /// [`vellum_base::Kind::Invalid`] unless the spare area is exactly as large as that requires.
     pub fn new(inner: F, oob_bytes: u32, coding: Coding) -> Result<Coded<F>> {
         let geometry = Geometry { oob_bytes, ..*inner.geometry() };
         let (needed, there) = (coding.geometry_below(&geometry)?.oob_bytes, inner.geometry().oob_bytes);
@@ -148,17 +148,17 @@ impl<F: Flash + Tally> Coded<F> {
         &self.inner
     }
 
-    /// The device below, alone.
+    /// Returns the device below without this layer.
     pub fn into_inner(self) -> F {
         self.inner
     }
 
-    /// How pages are coded, if they are.
+    /// How pages are coded, if at all.
     pub fn coding(&self) -> Option<&Coding> {
         self.coder.as_ref().map(|coder| &coder.coding)
     }
 
-    /// Carries out the first operations of `ops` that go down together. Says how many.
+    /// Runs the first operations of `ops` that can go down together. Returns how many.
     fn submit_some(
         &self,
         coder: &Coder,
@@ -178,12 +178,12 @@ impl<F: Flash + Tally> Coded<F> {
 }
 
 impl Coded<Nand> {
-    /// How the device was made.
+    /// The parameters the device was created with.
     pub fn params(&self) -> &NandParams {
         self.inner.params()
     }
 
-    /// Syncs an image and says goodbye to it: see [`Nand::close`].
+    /// Syncs and closes an image: see [`Nand::close`].
     pub fn close(self) -> Result<()> {
         self.inner.close()
     }
@@ -250,7 +250,7 @@ impl Coder {
     }
 }
 
-/// What two batches came to.
+/// The combined result of two batches.
 fn both(a: Done, b: Done) -> Done {
     Done { at: a.at.max(b.at), bits_corrected: a.bits_corrected.max(b.bits_corrected) }
 }

@@ -1,4 +1,4 @@
-//! The parity that coded pages have anyway, as that of plain data (ses-dedup.txt, section III.C).
+//! Access to the parity of coded pages, as that of unscrambled data (ses-dedup.txt, section III.C).
 
 use super::{Coded, Coder, Tally};
 use vellum_base::{Done, Flash, FlashError, IoClass, PageAddr, Parity, SECTOR_BYTES, Scrambling};
@@ -53,7 +53,7 @@ impl<F: Flash + Tally> Parity for Coded<F> {
 }
 
 impl Coder {
-    /// The parity of the plain data of every slot, from a spare area whose head is open.
+    /// The parity of the unscrambled data of every slot, from a spare area with an opened head.
     fn plain_parity(&self, spare: &[u8], parity: &mut [u8]) {
         for (slot, parity) in parity.chunks_exact_mut(self.layout.parity_bytes()).enumerate() {
             parity.copy_from_slice(&spare[self.parity_of(slot)]);

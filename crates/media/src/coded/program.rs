@@ -1,4 +1,4 @@
-//! Programming coded pages: every slot's data scrambled, their parity made, the spare area put together.
+//! Programming coded pages: scrambles the data of each slot, computes their parity, and assembles the spare area.
 
 use super::spare::{Entry, PLAIN};
 use super::{Coded, Coder, Scratch, Tally, both};
@@ -9,18 +9,18 @@ use vellum_codes::crc32c;
 
 static CRC_OF_ZEROS: LazyLock<u32> = LazyLock::new(|| crc32c(&[0; SECTOR_BYTES]));
 
-/// Where the bytes are that a slot will hold.
+/// Where the bytes to be stored in a slot are.
 #[derive(Clone, Copy)]
 enum Stored<'a> {
-    /// With the caller, as they are.
+    /// In the caller's buffer, to be stored as they are.
     Given(&'a [u8]),
-    /// In [`Scratch::sectors`], from here on.
+    /// In [`Scratch::sectors`], from this offset.
     Staged(usize),
     /// Nowhere: they are zeros.
     Zeros,
 }
 
-/// A page that is put together.
+/// A page being assembled.
 struct Draft<'a, 'b> {
     coder: &'b Coder,
     page: PageAddr,
@@ -35,7 +35,7 @@ struct Draft<'a, 'b> {
 }
 
 impl<F: Flash + Tally> Coded<F> {
-    /// Carries out programs at the front of `ops` that do not depend on one another. Says how many.
+    /// Runs independent programs at the front of `ops`. Returns how many.
     pub(super) fn program_some(
         &self,
         coder: &Coder,
@@ -82,7 +82,7 @@ impl<F: Flash + Tally> Coded<F> {
         }
     }
 
-    /// Hands down the programs of `ops`, whose slots and spare areas are put together.
+    /// Passes down the programs of `ops`, whose slots and spare areas have been assembled.
     fn program_drafts(
         &self,
         coder: &Coder,
@@ -107,7 +107,7 @@ impl<F: Flash + Tally> Coded<F> {
         self.inner.submit(class, &mut below)
     }
 
-    /// Puts a page together. Returns the most bits corrected in what it copies.
+    /// Assembles a page. Returns the most bits corrected in a codeword of what it copies.
     fn draft<'a>(
         &self,
         coder: &Coder,
@@ -144,7 +144,7 @@ impl<F: Flash + Tally> Coded<F> {
         Err(FlashError::Rule(what))
     }
 
-    /// A page of parts that begin and end with slots.
+    /// Assembles a page of parts aligned to slots.
     fn draft_slots<'a>(
         &self,
         draft: &mut Draft<'a, '_>,
@@ -183,8 +183,8 @@ impl<F: Flash + Tally> Coded<F> {
         Ok(bits)
     }
 
-    /// Slots that are a copy of bytes `from` to `to` of another page. `source` is for that page's spare area; if the
-    /// page is copied from `again`, it is there, with its head open.
+    /// Adds slots copied from bytes `from` to `to` of another page. `source` is the buffer of that page's spare area;
+    /// if the page is copied from `again`, it is already there, with its head opened.
     fn draft_copy(
         &self,
         draft: &mut Draft<'_, '_>,
@@ -221,7 +221,7 @@ impl<F: Flash + Tally> Coded<F> {
         Ok(bits)
     }
 
-    /// A page of any parts, of which only the bytes count.
+    /// Assembles a page of unaligned parts, from their bytes.
     #[cold]
     fn draft_bytes(
         &self,
@@ -262,7 +262,7 @@ impl<'a> Stored<'a> {
 }
 
 impl<'a> Draft<'a, '_> {
-    /// The next slot holds these bytes.
+    /// Sets the next slot to these bytes.
     fn add(&mut self, sector: &'a [u8]) {
         if self.coder.keystreams.is_some() {
             let at = self.sectors.len();
@@ -273,7 +273,7 @@ impl<'a> Draft<'a, '_> {
         self.push(Stored::Given(sector), Entry { seed: PLAIN, crc: crc32c(sector) });
     }
 
-    /// The next slot holds the bytes at `at` of the staged sectors.
+    /// Sets the next slot to the bytes at `at` of the staged sectors.
     fn add_staged(&mut self, at: usize) {
         let sector = &mut self.sectors[at..at + SECTOR_BYTES];
         let crc = crc32c(sector);
@@ -285,8 +285,8 @@ impl<'a> Draft<'a, '_> {
         self.push(Stored::Staged(at), Entry { seed, crc });
     }
 
-    /// The next slot holds what slot `from` of another page, whose spare area is `source`, does: its bytes, as they are
-    /// stored, are at `at` of the staged sectors.
+    /// Sets the next slot to a copy of slot `from` of another page, whose spare area is `source`; its stored bytes are
+    /// at `at` of the staged sectors.
     fn add_copy(&mut self, from: usize, at: usize, source: &[u8]) {
         let entry = self.coder.layout.entry(source, from);
         if let (Scrambling::ByPage { .. }, Some(keystreams)) =
@@ -300,7 +300,7 @@ impl<'a> Draft<'a, '_> {
         self.push(Stored::Staged(at), entry);
     }
 
-    /// The next slot holds zeros that nobody will read.
+    /// Sets the next slot to zeros that are never read.
     fn add_zeros(&mut self) {
         self.push(Stored::Zeros, Entry { seed: PLAIN, crc: *CRC_OF_ZEROS });
     }
@@ -313,17 +313,17 @@ impl<'a> Draft<'a, '_> {
 }
 
 impl Coder {
-    /// Where the parity of a slot is in the spare area.
+    /// The range of the parity of a slot in the spare area.
     pub(super) fn parity_of(&self, slot: usize) -> std::ops::Range<usize> {
         self.layout.parity(slot * SECTOR_BYTES, (slot + 1) * SECTOR_BYTES)
     }
 
-    /// What the keystream of a slot begins with.
+    /// The scrambler seed of a slot.
     fn seed(&self, page: PageAddr, slot: usize, seeds: &[u64]) -> u64 {
         match self.coding.scrambling {
             Scrambling::Off => PLAIN,
             Scrambling::BySector => seeds.get(slot).copied().unwrap_or_else(|| {
-                // No sector has an address like this.
+                // No sector has an address with this bit.
                 1 << 63 | u64::from(self.geometry.slot_of(page, slot as u32).0)
             }),
             Scrambling::ByPage { period } => {
@@ -342,7 +342,7 @@ fn is_erased(spare: &[u8]) -> bool {
     spare.iter().all(|byte| *byte == 0xFF)
 }
 
-/// True if something is copied from a page that one of `ops` programs.
+/// True if `parts` copy from a page that one of `ops` programs.
 fn copies_from_any(parts: &[Source<'_>], ops: &[FlashOp<'_>]) -> bool {
     let is_programmed =
         |from: &PageAddr| ops.iter().any(|op| matches!(op, FlashOp::Program { page, .. } if page == from));

@@ -1,4 +1,4 @@
-//! Reading coded pages: the head, then the parity of what is asked for, then correction where that is needed.
+//! Reading coded pages: first the head, then the parity of the requested data, then correction if needed.
 
 use super::spare::Head;
 use super::{Coded, Coder, Tally};
@@ -7,7 +7,7 @@ use vellum_base::{Done, Flash, FlashError, FlashOp, IoClass, PageAddr, SECTOR_BY
 use vellum_codes::crc32c;
 
 impl<F: Flash + Tally> Coded<F> {
-    /// Carries out the reads at the front of `ops`. Says how many.
+    /// Runs the reads at the front of `ops`. Returns how many.
     pub(super) fn read_some(
         &self,
         coder: &Coder,
@@ -26,7 +26,7 @@ impl<F: Flash + Tally> Coded<F> {
         done.map(|done| (count, done))
     }
 
-    /// True for a read within the page that begins and ends with codewords.
+    /// True for a read within the page that is aligned to codewords.
     fn is_of_whole_codewords(&self, coder: &Coder, op: &FlashOp<'_>) -> bool {
         let FlashOp::Read { offset, data, oob, .. } = op else { return false };
         let (from, to) = (*offset as usize, *offset as usize + data.len());
@@ -72,7 +72,7 @@ impl<F: Flash + Tally> Coded<F> {
         }
     }
 
-    /// A read that begins or ends within a codeword, or is impossible.
+    /// Runs a read that is not aligned to codewords, or out of range.
     #[cold]
     fn read_odd(&self, coder: &Coder, class: IoClass, op: &mut FlashOp<'_>) -> Result<Done, FlashError> {
         let FlashOp::Read { page, offset, data, oob } = op else { return Ok(Done::default()) };
@@ -104,7 +104,7 @@ impl<F: Flash + Tally> Coded<F> {
         oob: &mut [u8],
     ) -> Result<u32, FlashError> {
         let opened = self.open_head(coder, page, spare).inspect_err(|_| {
-            self.inner.tally(0, u64::from(!data.is_empty())); // a scan of spare areas finds torn pages
+            self.inner.tally(0, u64::from(!data.is_empty())); // a scan of spare areas may find torn pages
         })?;
         let Some(bits) = opened else {
             oob.fill(0xFF);
@@ -118,8 +118,8 @@ impl<F: Flash + Tally> Coded<F> {
         Ok(worst)
     }
 
-    /// Finds out what a spare area is and puts its head right. Returns how many bits were wrong; `None` for that of an
-    /// erased page. That it is lost is counted by who wanted data.
+    /// Classifies a spare area and corrects its head. Returns the number of wrong bits; `None` for that of an erased
+    /// page. A lost page is counted only by callers that wanted data.
     pub(super) fn open_head(
         &self,
         coder: &Coder,
@@ -137,7 +137,7 @@ impl<F: Flash + Tally> Coded<F> {
         }
     }
 
-    /// An erased page has no spare area, and so must have no data: else its program was torn.
+    /// An erased page has no spare area, so it must have no data either: otherwise its program was torn.
     fn check_erased(&self, page: PageAddr, data: &[u8]) -> Result<u32, FlashError> {
         match data.iter().all(|byte| *byte == 0xFF) {
             true => Ok(0),
@@ -145,8 +145,8 @@ impl<F: Flash + Tally> Coded<F> {
         }
     }
 
-    /// Puts data right as they are stored, and their parity. `spare` has an open head. Returns the most bits
-    /// corrected in a codeword.
+    /// Corrects stored data and their parity. `spare` has an opened head. Returns the most bits corrected in a
+    /// codeword.
     pub(super) fn correct(
         &self,
         coder: &Coder,
@@ -171,7 +171,7 @@ impl<F: Flash + Tally> Coded<F> {
         Ok(worst)
     }
 
-    /// Corrects the slot that `part` is of. All of it is needed, since its checksum has the last word.
+    /// Corrects the slot of which `part` is a part. All of it is needed to verify its checksum.
     #[cold]
     fn mend(
         &self,
@@ -207,7 +207,7 @@ impl<F: Flash + Tally> Coded<F> {
 }
 
 impl Coder {
-    /// Descrambles data from `offset` of a page on, whose head is open.
+    /// Descrambles data from `offset` of a page on; the head is open.
     fn descramble(&self, offset: usize, mut data: &mut [u8], spare: &[u8]) {
         let Some(keystreams) = &self.keystreams else { return };
         let mut at = offset;

@@ -1,20 +1,21 @@
-//! The scrambler of a coded page, and what it does to parity.
+//! The scrambler of a coded page, and its effect on parity.
 //!
-//! Keystreams are those of one register, [`Lfsr::X64`], its states made from seeds by a map without structure; both
-//! are part of the format (`docs/formats/coded-page.md`) and may never change. All of it is linear over GF(2): so is
-//! the parity of a keystream in the register's state, and that of any state is the sum of those of its bits.
+//! All keystreams come from one register, [`Lfsr::X64`], with its initial states derived from seeds by an unstructured
+//! map. Both are part of the format (`docs/formats/coded-page.md`) and must never change. All of it is linear over
+//! GF(2): the parity of a keystream is linear in the register's state, so that of any state is the sum of the parities
+//! of its bits.
 
 use super::spare::PLAIN;
 use vellum_base::SECTOR_BYTES;
 use vellum_codes::ecc::Code;
 use vellum_codes::scrambler::{BitOrder, Lfsr, Scrambler, SeedMap};
 
-/// What the map from seeds to states is drawn from.
+/// The seed of the map from seeds to states.
 pub(super) const MAP_SEED: u64 = 0x5EED_0F5C_4A3B_1E25;
-/// Bits of a seed that count.
+/// Significant bits of a seed.
 const SEED_BITS: usize = 64;
 
-/// See the module.
+/// Keystreams of slots; see the module.
 pub(super) struct Keystreams {
     scrambler: Scrambler,
     /// For each bit of the state, the parity of a sector of its keystream.
@@ -51,7 +52,7 @@ impl Keystreams {
         data.iter_mut().zip(&stream[offset..]).for_each(|(to, from)| *to ^= from);
     }
 
-    /// Turns the parity of a scrambled slot into that of its data (ses-dedup.txt, equation 2).
+    /// Turns the parity of a scrambled slot into that of its unscrambled data (ses-dedup.txt, equation 2).
     pub fn unmask(&self, seed: u64, parity: &mut [u8]) {
         if seed == PLAIN {
             return;

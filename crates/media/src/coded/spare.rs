@@ -1,11 +1,11 @@
-//! What is in the spare area of a coded page, byte by byte: `docs/formats/coded-page.md`.
+//! The layout of the spare area of a coded page: `docs/formats/coded-page.md`.
 //!
-//! The *head* holds the owner's out-of-band bytes and, for each slot, the seed and the checksum of its data. It is a
-//! codeword of its own, filled up with zeros that are not stored. Behind its parity is that of the data.
+//! The *head* holds the user's out-of-band bytes and, for each slot, the seed and the checksum of its data. It is a
+//! codeword of its own, padded with zeros that are not stored. Its parity follows, then the parity of the data.
 //!
 //! Invariants:
-//! 1. An erased page has nothing but ones here, a coded page never.
-//! 2. A head that was corrected is believed only if its checksum agrees.
+//! 1. The spare area of an erased page is all ones, that of a coded page never is.
+//! 2. A corrected head is trusted only if its checksum agrees.
 
 use super::Coding;
 use vellum_base::{Geometry, SECTOR_BYTES};
@@ -13,16 +13,16 @@ use vellum_codes::crc32c;
 use vellum_codes::ecc::Code;
 
 pub(super) use vellum_base::PLAIN_SEED as PLAIN;
-/// Bytes that the head has for each slot: seed, then checksum.
+/// Bytes of the head for each slot: seed, then checksum.
 const ENTRY_BYTES: usize = 12;
-/// Says that this is a head, behind the slots' entries.
+/// Marks a head, after the slots' entries.
 const MAGIC: [u8; 4] = *b"VLMC";
-/// The magic and the checksum of all of the head before it.
+/// The magic, and the checksum of everything before the checksum in the head.
 const TAIL_BYTES: usize = MAGIC.len() + 4;
 /// Data bytes of a head's codewords.
 const HEAD_CODEWORD_BYTES: usize = 1024;
 
-/// Where everything is.
+/// Positions in the spare area.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     code: &'static Code,
@@ -31,28 +31,28 @@ pub(super) struct Layout {
     slots: usize,
 }
 
-/// What a head says of a slot.
+/// The head's entry of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// What its keystream starts from, or [`PLAIN`].
+    /// The seed of its keystream, or [`PLAIN`].
     pub seed: u64,
-    /// CRC-32C of its data as they were before scrambling.
+    /// CRC-32C of its data before scrambling.
     pub crc: u32,
 }
 
-/// What a spare area turned out to be.
+/// The state of a spare area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Head {
-    /// That of a page never programmed.
+    /// Of a page that is not programmed.
     Erased,
-    /// That of a coded page; so many of its bits were wrong and are right now.
+    /// Of a coded page; `bits` of the head were wrong and have been corrected.
     Coded { bits: u32 },
     /// Neither, or with too many wrong bits.
     Lost,
 }
 
 impl Layout {
-    /// The layout for pages with this geometry, whose out-of-band bytes are the owner's.
+    /// The layout for pages of this geometry, with the out-of-band bytes available to the user.
     pub fn new(geometry: &Geometry, coding: &Coding) -> Layout {
         Layout {
             code: coding.code(),
@@ -72,18 +72,18 @@ impl Layout {
         self.code.parity_bytes_of(SECTOR_BYTES)
     }
 
-    /// The owner's out-of-band bytes.
+    /// The user's out-of-band bytes.
     pub fn oob<'a>(&self, spare: &'a [u8]) -> &'a [u8] {
         &spare[..self.oob_bytes]
     }
 
-    /// The parity of the data bytes `from` to `to` of the page, which are whole codewords.
+    /// The range of the parity of the data bytes `from` to `to` of the page, which are whole codewords.
     pub fn parity(&self, from: usize, to: usize) -> std::ops::Range<usize> {
         let at = |byte| self.parity_at() + self.code.parity_bytes_of(byte);
         at(from)..at(to)
     }
 
-    /// What the head says of a slot.
+    /// Reads the head's entry of a slot.
     pub fn entry(&self, spare: &[u8], slot: usize) -> Entry {
         let bytes = &spare[self.oob_bytes + slot * ENTRY_BYTES..][..ENTRY_BYTES];
         let (seed, crc) = bytes.split_first_chunk().expect("an entry is longer than a seed");
@@ -93,14 +93,14 @@ impl Layout {
         }
     }
 
-    /// Writes what the head says of a slot.
+    /// Writes the head's entry of a slot.
     pub fn set_entry(&self, spare: &mut [u8], slot: usize, entry: Entry) {
         let bytes = &mut spare[self.oob_bytes + slot * ENTRY_BYTES..][..ENTRY_BYTES];
         bytes[..8].copy_from_slice(&entry.seed.to_le_bytes());
         bytes[8..].copy_from_slice(&entry.crc.to_le_bytes());
     }
 
-    /// Writes the owner's out-of-band bytes (the rest of theirs is zero), and finishes the head.
+    /// Writes the user's out-of-band bytes, zero-filled, and completes the head.
     pub fn seal(&self, spare: &mut [u8], oob: &[u8]) {
         spare[..oob.len()].copy_from_slice(oob);
         spare[oob.len()..self.oob_bytes].fill(0);
@@ -112,7 +112,7 @@ impl Layout {
         self.with_codewords(head, |data| self.head_code.encode(data, parity));
     }
 
-    /// Finds out what a spare area is, and corrects its head.
+    /// Classifies a spare area, and corrects its head.
     pub fn open(&self, spare: &mut [u8]) -> Head {
         let (head, parity) = spare[..self.parity_at()].split_at_mut(self.head_bytes());
         let magic_at = head.len() - TAIL_BYTES;
@@ -126,7 +126,7 @@ impl Layout {
         self.mend(spare).map_or(Head::Lost, |bits| Head::Coded { bits })
     }
 
-    /// Corrects a head; says how many bits were wrong, unless it cannot be believed.
+    /// Corrects a head; returns the number of wrong bits, or `None` if it cannot be trusted.
     #[cold]
     fn mend(&self, spare: &mut [u8]) -> Option<u32> {
         let (head, parity) = spare[..self.parity_at()].split_at_mut(self.head_bytes());
@@ -134,7 +134,7 @@ impl Layout {
         data.resize(self.head_codewords_bytes(), 0);
         let bits = self.head_code.correct(&mut data, parity).ok()?.bits;
         if data[head.len()..].iter().any(|byte| *byte != 0) {
-            return None; // wrong bits in what is not stored
+            return None; // wrong bits in the padding, which is not stored
         }
         head.copy_from_slice(&data[..head.len()]);
         let (covered, crc) = head.split_at(head.len() - 4);
@@ -154,7 +154,7 @@ impl Layout {
         self.head_bytes() + self.head_code.parity_bytes_of(self.head_codewords_bytes())
     }
 
-    /// Calls `with` with a head filled up to whole codewords.
+    /// Calls `with` with a head padded to whole codewords.
     fn with_codewords<T>(&self, head: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
         if head.len() <= HEAD_CODEWORD_BYTES {
             let mut one = [0; HEAD_CODEWORD_BYTES];
@@ -187,7 +187,7 @@ mod tests {
         Layout::new(&geometry, coding)
     }
 
-    /// A head with something everywhere in it.
+    /// A head with all fields in use.
     fn sample(layout: &Layout) -> Vec<u8> {
         let mut spare = vec![0xA5; layout.bytes()];
         for slot in 0..layout.slots {
@@ -249,7 +249,7 @@ mod tests {
             assert_eq!(layout.open(&mut vec![0xFF; layout.bytes()]), Head::Erased);
             assert_eq!(layout.open(&mut vec![0; layout.bytes()]), Head::Lost);
             for seed in 0..2000u64 {
-                // Noise from somewhere on, or many wrong bits.
+                // Noise from some offset on, or many wrong bits.
                 let mut spare = good.clone();
                 let noise =
                     |i: usize| (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(i as u32 * 7);

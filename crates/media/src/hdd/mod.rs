@@ -1,8 +1,8 @@
-//! How long a hard disk takes: a decorator that gives the calls of a block device the times of a drive.
+//! A timing model of hard disks: a decorator that delays the calls of a block device as a drive would.
 //!
 //! A call changes the device below at once and returns when the drive would be done: a sleep in virtual time, pacing in
-//! production. The drive has no write cache, so a flush costs what the controller takes, and FUA nothing. What is
-//! trimmed, or made zeros, is written.
+//! production. The drive has no write cache, so a flush costs only the controller's overhead, and FUA nothing. Trims
+//! and zeroing are served as writes.
 
 mod model;
 
@@ -22,14 +22,14 @@ pub struct Hdd<D> {
     writes: AtomicU64,
 }
 
-/// What a drive has done.
+/// Statistics of a drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HddReport {
     /// Reads served.
     pub reads: u64,
     /// Writes served.
     pub writes: u64,
-    /// Time it was at work.
+    /// Time it was busy.
     pub busy: Nanos,
 }
 
@@ -47,7 +47,7 @@ impl<D: BlockDevice> Hdd<D> {
         Ok(Hdd { inner, env, drive, reads: AtomicU64::new(0), writes: AtomicU64::new(0) })
     }
 
-    /// What it has done.
+    /// Its statistics so far.
     pub fn report(&self) -> HddReport {
         HddReport {
             reads: self.reads.load(Relaxed),
@@ -56,7 +56,7 @@ impl<D: BlockDevice> Hdd<D> {
         }
     }
 
-    /// Sleeps until a request would be done. Nothing for one of no sectors.
+    /// Sleeps until the drive would be done with a request. Returns at once for one of no sectors.
     fn serve(&self, lba: Lba, sectors: u64, is_write: bool) {
         if sectors == 0 {
             return;

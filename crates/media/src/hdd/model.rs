@@ -1,10 +1,10 @@
-//! The time line of one hard disk: where its head is, where its platter is, when it is done.
+//! The timeline of one hard disk: the position of its head and platter, and when it is done.
 //!
-//! 1. One request at a time, in the order in which they come.
-//! 2. The platter's angle is a function of the time alone: whoever reads a sector and writes it back waits a whole
-//!    turn.
-//! 3. Seek times follow Lee's curve `min + a sqrt(x) + b x`, x being the part of the full stroke; within a track
-//!    there is none. (On seek tables measured by DiskSim's authors it is 3 to 10 % off.)
+//! 1. Requests are served one at a time, in order of arrival.
+//! 2. The platter's angle is a function of time alone: reading a sector and writing it back takes a whole revolution in
+//!    between.
+//! 3. Seek times follow Lee's curve `min + a sqrt(x) + b x`, x being the fraction of the full stroke; within a track
+//!    there is none. (Compared with seek tables measured by DiskSim's authors it is 3 to 10 % off.)
 
 use vellum_base::{Nanos, SECTOR_BYTES};
 
@@ -13,21 +13,21 @@ const ZONES: u64 = 16;
 /// A drive's data sheet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HddModel {
-    /// Size of the drive; the device below may be smaller, and lies on the outer tracks then.
+    /// Size of the drive; the device below may be smaller, and then occupies the outer tracks.
     pub sectors: u64,
-    /// Turns a minute.
+    /// Revolutions per minute.
     pub rpm: u32,
     /// Shortest, mean and longest seek.
     pub seek_us: [u32; 3],
-    /// A write waits so much longer for its head.
+    /// Additional settle time of the head before a write.
     pub write_settle: Nanos,
-    /// From one track to the next, while transferring.
+    /// Time to switch to the next track during a transfer.
     pub track_switch: Nanos,
-    /// What the controller takes for any request.
+    /// The controller's overhead per request.
     pub overhead: Nanos,
-    /// Bytes a second on the outermost track, and on the innermost.
+    /// Bytes per second on the outermost track, and on the innermost.
     pub bytes_per_second: [u64; 2],
-    /// The drive reads on behind a read, so that the next of a sequence does not wait a turn.
+    /// The drive reads ahead, so that the next read of a sequence does not wait for a revolution.
     pub reads_ahead: bool,
 }
 
@@ -44,7 +44,7 @@ impl HddModel {
         reads_ahead: true,
     };
 
-    /// The same as the KDD paper had it: look-ahead off, too.
+    /// The same as in the KDD paper: look-ahead is off, too.
     pub const SATA_1TB_PLAIN: HddModel = HddModel { reads_ahead: false, ..HddModel::SATA_1TB };
 
     /// A model by its name on the command line.
@@ -56,12 +56,12 @@ impl HddModel {
         }
     }
 
-    /// One turn.
+    /// Time of one revolution.
     pub fn turn(&self) -> Nanos {
         Nanos(60_000_000_000 / u64::from(self.rpm))
     }
 
-    /// A seek over this part of the full stroke.
+    /// Time of a seek over this fraction of the full stroke.
     pub fn seek(&self, stroke: f64) -> Nanos {
         if stroke == 0.0 {
             return Nanos::ZERO;
@@ -72,7 +72,7 @@ impl HddModel {
         Nanos(((min + a * stroke.sqrt() + b * stroke) * 1e3) as u64)
     }
 
-    /// Sectors on a track of a zone. Rates fall evenly from the first zone to the last.
+    /// Sectors on a track of a zone. Rates fall linearly from the first zone to the last.
     fn track_sectors(&self, zone: u64) -> f64 {
         let [outer, inner] = self.bytes_per_second.map(|rate| rate as f64);
         let rate = outer + (inner - outer) * zone as f64 / (ZONES - 1) as f64;
@@ -80,31 +80,31 @@ impl HddModel {
     }
 }
 
-/// Where a sector is.
+/// The position of a sector.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Place {
     track: u64,
-    /// Part of a turn.
+    /// Fraction of a revolution.
     angle: f64,
-    /// Of its track.
+    /// Number of sectors on its track.
     track_sectors: f64,
 }
 
-/// The time line of one drive. See the module.
+/// The timeline of one drive. See the module.
 pub struct Drive {
     model: HddModel,
-    /// Tracks before each zone, and of all.
+    /// Number of tracks before each zone, and of all.
     tracks: [u64; ZONES as usize + 1],
     track: u64,
     until: Nanos,
-    /// Where a sequence of reads would go on, and when its last byte was read.
+    /// Where a sequence of reads would continue, and when its last byte was read.
     read_to: Option<(u64, Nanos)>,
-    /// Time it was at work.
+    /// Time it was busy.
     pub busy: Nanos,
 }
 
 impl Drive {
-    /// A drive that has been idle, its head on the outermost track.
+    /// An idle drive, with its head on the outermost track.
     pub fn new(model: HddModel) -> Drive {
         let mut tracks = [0; ZONES as usize + 1];
         for zone in 0..ZONES {
@@ -120,13 +120,13 @@ impl Drive {
         let zone = (lba / zone_sectors).min(ZONES - 1);
         let track_sectors = self.model.track_sectors(zone);
         let tracks = (lba - zone * zone_sectors) as f64 / track_sectors;
-        // The first sector of a track is behind the last of the one before by what the switch takes.
+        // The first sector of a track is offset from the last of the previous track by the time of a switch.
         let skew = self.model.track_switch.0 as f64 / self.model.turn().0 as f64;
         let track = self.tracks[zone as usize] + tracks as u64;
         Place { track, angle: (tracks.fract() + skew * track as f64).fract(), track_sectors }
     }
 
-    /// When a request is done that comes now.
+    /// Returns when a request that arrives now is done.
     pub fn serve(&mut self, now: Nanos, lba: u64, sectors: u64, is_write: bool) -> Nanos {
         let start = self.until.max(now);
         let begin = start + self.model.overhead;
@@ -143,7 +143,7 @@ impl Drive {
         done
     }
 
-    /// A request that does not touch the platter.
+    /// Serves a request that does not access the platter.
     pub fn answer(&mut self, now: Nanos) -> Nanos {
         let start = self.until.max(now);
         self.until = start + self.model.overhead;
@@ -151,7 +151,7 @@ impl Drive {
         self.until
     }
 
-    /// When the head is over the place and its first sector comes by.
+    /// When the head is at the position and its first sector passes by.
     fn arrive(&self, begin: Nanos, to: Place, is_write: bool) -> Nanos {
         let stroke = self.track.abs_diff(to.track) as f64 / self.tracks[ZONES as usize] as f64;
         let settle = if is_write { self.model.write_settle } else { Nanos::ZERO };
@@ -194,7 +194,7 @@ mod tests {
         assert!((mean - 8.5).abs() < 0.05, "{mean}");
     }
 
-    /// 8.5 ms of seek (a little less: more sectors lie outside), half a turn, overhead.
+    /// 8.5 ms of seek (a little less, as more sectors are on the outer tracks), half a revolution, overhead.
     #[test]
     fn random_reads_take_about_13_ms() {
         let mut drive = Drive::new(MODEL);

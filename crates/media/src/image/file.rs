@@ -1,10 +1,10 @@
-//! The file behind an image: what all dies share.
+//! The file of an image, shared by all dies.
 //!
-//! 1. The block table is written only by sync, one sync at a time (the caller sees to it); the counters by whoever
-//!    holds the lock on the newest: a sync, or a write to the NVRAM that its journal has no room for.
-//! 2. The counters alternate between two slots, so that one is always whole.
-//! 3. The block table reaches the file when everything programmed before is safe, and the counters, by which records
-//!    of the NVRAM's journal count, when the table is: neither is ever ahead of the pages.
+//! 1. Only sync writes the block table, and the caller ensures that there is one sync at a time. The counters are
+//!    written under the lock of the newest: by a sync, or by a write to the NVRAM that does not fit into the journal.
+//! 2. The counters alternate between two slots, so that one is always intact.
+//! 3. The block table is written once everything programmed before is durable. The counters, which decide what records
+//!    of the NVRAM's journal count, are written once the table is durable. So neither is ever ahead of the pages.
 
 use super::format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, Layout, encode_entry};
 use super::host::HostFile;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockAddr, FlashCounters, FlashError};
 
-/// An image's file, open and locked.
+/// The file of an open image, locked.
 pub(super) struct ImageFile {
     pub file: HostFile,
     pub layout: Layout,
@@ -27,14 +27,14 @@ pub(super) struct ImageFile {
 struct Newest {
     sequence: u64,
     counters: FlashCounters,
-    /// The number of the last sync that is done.
+    /// The number of the last completed sync.
     synced: u64,
-    /// Something was not written, or not synced: then nothing is any more.
+    /// A write or a sync has failed: then nothing is written any more.
     has_failed: bool,
 }
 
 impl Newest {
-    /// Does it, unless something has failed, or does now.
+    /// Runs `run` unless a write has failed before; remembers if it fails.
     fn unless_failed<T>(&mut self, run: impl FnOnce(&mut Newest) -> io::Result<T>) -> io::Result<T> {
         if self.has_failed {
             return Err(io::Error::other("an earlier write or sync of the image failed"));
@@ -44,7 +44,7 @@ impl Newest {
 }
 
 impl ImageFile {
-    /// A file whose newest counters are these, and whose journal is empty from there on.
+    /// A file with these newest counters, whose journal is empty from there on.
     pub fn new(file: HostFile, layout: Layout, newest: &CountersSlot) -> ImageFile {
         let &CountersSlot { sequence, counters, synced, journal_start, .. } = newest;
         let journal = Journal::new(layout.journal, journal_start, synced);
@@ -56,19 +56,19 @@ impl ImageFile {
         }
     }
 
-    /// Where a block's stripe begins.
+    /// The offset of a block's stripe.
     pub fn stripe_offset(&self, block: BlockAddr) -> u64 {
         self.layout.stripes_offset + block.0 as u64 * self.layout.stripe_bytes
     }
 
-    /// Where the record of a page is.
+    /// The offset of a page's record.
     pub fn record_offset(&self, block: BlockAddr, page: u32) -> u64 {
         self.stripe_offset(block)
             + self.layout.geometry.block_bytes()
             + page as u64 * self.layout.record_bytes() as u64
     }
 
-    /// Empties the stripe of a block from `page` on.
+    /// Clears the stripe of a block from `page` on.
     pub fn clear_pages(&self, block: BlockAddr, page: u32) -> Result<(), FlashError> {
         let geometry = &self.layout.geometry;
         let stripe = self.stripe_offset(block);
@@ -82,7 +82,7 @@ impl ImageFile {
         Ok(self.file.write_all_at(&vec![0; (end - records) as usize], records)?)
     }
 
-    /// Writes the newest counters to the slot that is not the newest.
+    /// Writes the newest counters to the older slot.
     pub fn write_counters(&self, clean: bool) -> io::Result<()> {
         self.write_newest(&mut self.newest.lock(), clean)
     }
@@ -97,7 +97,7 @@ impl ImageFile {
         Ok(())
     }
 
-    /// The same, and makes them and all before them safe.
+    /// The same, and makes the counters and everything written before durable.
     fn sync_newest(&self, newest: &mut Newest, clean: bool) -> io::Result<()> {
         self.write_newest(newest, clean)?;
         self.file.sync_data()?;
@@ -105,8 +105,8 @@ impl ImageFile {
         Ok(())
     }
 
-    /// Puts what is marked in the journal into the NVRAM's place: `all`, or if it is time.
-    /// True if there was something.
+    /// Copies marked records of the journal to their place in the NVRAM: with `all`, or when it is due. True if there
+    /// was work to do.
     fn empty_journal(&self, newest: &mut Newest, all: bool) -> io::Result<bool> {
         let mut any = false;
         loop {
@@ -115,7 +115,7 @@ impl ImageFile {
                 self.file.sync_data()?;
                 self.sync_newest(newest, false)?;
             }
-            // There may be room for it already: others placed what was in its way.
+            // There may be room already: others have placed the records that were in the way.
             let is_taken = self.journal.take_waiting(&self.file)?;
             if is_taken {
                 self.file.sync_data()?;
@@ -127,7 +127,7 @@ impl ImageFile {
         }
     }
 
-    /// Empties the journal between two syncs, as far as it counts. True if there is more room now.
+    /// Empties the journal between two syncs, as far as its records count. True if that made room.
     fn make_room(&self) -> io::Result<bool> {
         self.newest.lock().unless_failed(|newest| {
             self.journal.mark();
@@ -138,7 +138,7 @@ impl ImageFile {
         })
     }
 
-    /// Makes block states, counters and all written before safe.
+    /// Makes block states, counters and everything written before durable.
     fn sync(
         &self,
         newest: &mut Newest,
@@ -167,7 +167,7 @@ impl ImageFile {
         Ok(())
     }
 
-    /// Writes the table entries of these blocks, neighbours together.
+    /// Writes the table entries of these blocks, adjacent ones in one call.
     pub fn write_entries(&self, mut blocks: Vec<(BlockAddr, Block)>) -> io::Result<()> {
         blocks.sort_unstable_by_key(|(address, _)| *address);
         for run in blocks.chunk_by(|(a, _), (b, _)| a.0 + 1 == b.0) {
@@ -182,7 +182,7 @@ impl ImageFile {
     }
 }
 
-/// What the device asks of its file.
+/// The file as the backing of the simulated device.
 pub(super) struct FileBacking(pub Arc<ImageFile>);
 
 impl Backing for FileBacking {
@@ -202,7 +202,7 @@ impl Backing for FileBacking {
     }
 }
 
-/// The NVRAM's place in the file.
+/// The file as the backing of the NVRAM.
 pub(super) struct FileNvram(pub Arc<ImageFile>);
 
 impl NvramBacking for FileNvram {

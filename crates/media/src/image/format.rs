@@ -1,4 +1,4 @@
-//! The bytes of a flash image: `docs/formats/flash-image.md`, field by field.
+//! The on-disk format of a flash image: `docs/formats/flash-image.md`, field by field.
 
 use super::journal::Ring;
 use super::mark::Marks;
@@ -8,7 +8,7 @@ use vellum_base::{Error, FlashCounters, Geometry, Kind, Result, Scrambling};
 use vellum_codes::crc32c;
 use vellum_codes::ecc::Rate;
 
-/// Versions of images whose pages are not coded, and are; and of those that have a journal of the NVRAM besides.
+/// Versions without coded pages (1) and with them (2), and the same with a journal of the NVRAM (3, 4).
 const VERSIONS: std::ops::RangeInclusive<u32> = 1..=4;
 
 fn version_of(is_coded: bool, has_journal: bool) -> u32 {
@@ -17,19 +17,19 @@ fn version_of(is_coded: bool, has_journal: bool) -> u32 {
 
 /// Alignment of every part; size of a header and of a counters slot.
 pub(super) const UNIT: usize = 4096;
-/// Where the second header is.
+/// The offset of the second header.
 pub(super) const HEADER_COPY_OFFSET: u64 = UNIT as u64;
-/// Where the two slots of counters are.
+/// The offsets of the two counters slots.
 pub(super) const COUNTERS_OFFSETS: [u64; 2] = [2 * UNIT as u64, 3 * UNIT as u64];
-/// Where the NVRAM is.
+/// The offset of the NVRAM.
 pub(super) const NVRAM_OFFSET: u64 = 4 * UNIT as u64;
 /// Bytes of a block table entry.
 pub(super) const ENTRY_BYTES: usize = 16;
-/// The most erase blocks an image may have: 8 TiB of 2 MiB blocks.
+/// The maximum number of erase blocks of an image: 8 TiB of 2 MiB blocks.
 const BLOCKS_MAX: u32 = 1 << 22;
-/// The most NVRAM an image may have.
+/// The maximum size of the NVRAM of an image.
 pub(super) const NVRAM_BYTES_MAX: u64 = 256 << 20;
-/// Longest label.
+/// The maximum length of a label.
 pub(super) const LABEL_BYTES: usize = 32;
 
 /// A named range of bytes in a structure.
@@ -120,34 +120,34 @@ pub(super) mod entry {
     pub const CRC: Field = field("crc", 12, 4);
 }
 
-/// What an image says of itself.
+/// Properties of an image, from its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageInfo {
-    /// Tells images apart.
+    /// The image's unique identifier.
     pub id: u128,
-    /// What its maker called it, usually the preset it was made from.
+    /// The label chosen when it was created, usually the name of a preset.
     pub label: String,
-    /// Its shape, with the out-of-band bytes of its owner.
+    /// Its geometry, with the out-of-band bytes available to its user.
     pub geometry: Geometry,
-    /// How its pages are coded, if they are.
+    /// How its pages are coded, if at all.
     pub coding: Option<Coding>,
-    /// Erases a block is rated for.
+    /// Rated erases of a block.
     pub endurance: u32,
     /// Size of its NVRAM in bytes; 0 for none.
     pub nvram_bytes: u64,
     /// Size of the NVRAM's journal in bytes; 0 for none.
     pub journal_bytes: u64,
-    /// Decides what happens by chance.
+    /// Seed of random events.
     pub seed: u64,
 }
 
-/// Where the parts of an image are.
+/// Offsets and sizes of the parts of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// With all of the spare area.
+    /// With the whole spare area.
     pub geometry: Geometry,
     pub marks: Marks,
-    /// The block table, of which there may be a second copy right behind the first.
+    /// The block table; a second copy may follow immediately.
     pub table_offset: u64,
     pub table_bytes: u64,
     pub table_copies: u64,
@@ -158,7 +158,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The layout of an image, if it may exist.
+    /// Computes the layout of an image, if its parameters are valid.
     pub fn new(
         owners: &Geometry,
         coding: Option<&Coding>,
@@ -212,7 +212,7 @@ impl Layout {
 }
 
 impl ImageInfo {
-    /// The header that says this.
+    /// Encodes the header.
     pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
         use header as h;
         let mut out = vec![0; UNIT];
@@ -251,7 +251,7 @@ impl ImageInfo {
         out
     }
 
-    /// Reads a header.
+    /// Decodes a header.
     pub(super) fn decode(bytes: &[u8]) -> Result<(ImageInfo, Layout)> {
         use header as h;
         if !bytes.starts_with(b"VLMFLASH") {
@@ -316,12 +316,12 @@ impl ImageInfo {
     }
 }
 
-/// Bytes of a page's spare area, as the header says: nothing where pages are not coded.
+/// The value of the header's field of spare bytes: 0 if pages are not coded.
 fn spare_bytes(coding: Option<&Coding>, layout: &Layout) -> u64 {
     coding.map_or(0, |_| layout.geometry.oob_bytes.into())
 }
 
-/// What the header says of a coding.
+/// The header's fields of a coding.
 fn coding_values(coding: Option<&Coding>) -> [(Field, u64); 4] {
     use header as h;
     let Some(coding) = coding else {
@@ -345,7 +345,7 @@ fn coding_values(coding: Option<&Coding>) -> [(Field, u64); 4] {
     ]
 }
 
-/// The coding that a header of an even version names.
+/// The coding in a header of an even version.
 fn decode_coding(bytes: &[u8]) -> Result<Coding> {
     use header as h;
     let number = |field: Field| field.number(bytes) as u32;
@@ -366,7 +366,7 @@ fn decode_coding(bytes: &[u8]) -> Result<Coding> {
     Ok(Coding { codeword_bytes: number(h::CODEWORD_BYTES), rate, scrambling })
 }
 
-/// Counters as they stand in the image.
+/// Counters as stored in the image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CountersSlot {
     pub sequence: u64,
@@ -374,9 +374,9 @@ pub(super) struct CountersSlot {
     pub clean: bool,
     /// The number of the last sync whose pages are in the block table.
     pub synced: u64,
-    /// From where on records of the journal may not be in the NVRAM's place.
+    /// The position from which records of the journal may not yet be in their place in the NVRAM.
     pub journal_start: u64,
-    /// Records of the journal before this were durable, and counted, when the slot was written.
+    /// Records of the journal before this position were durable, and counted, when the slot was written.
     pub journal_safe: u64,
 }
 
@@ -395,7 +395,7 @@ fn counter_values(c: &mut FlashCounters) -> [&mut u64; 8] {
 }
 
 impl CountersSlot {
-    /// The slot's bytes.
+    /// Encodes the slot.
     pub fn encode(mut self) -> Vec<u8> {
         use counters as c;
         let mut out = vec![0; UNIT];
@@ -412,7 +412,7 @@ impl CountersSlot {
         out
     }
 
-    /// The slot these bytes are, if they check out.
+    /// Decodes a slot; `None` if it is damaged.
     pub fn decode(bytes: &[u8]) -> Option<CountersSlot> {
         use counters as c;
         if c::MAGIC.get(bytes) != b"VLMCOUNT" || !is_sealed(bytes, &c::CRC) {
@@ -425,7 +425,7 @@ impl CountersSlot {
         let clean = c::CLEAN.number(bytes) == 1;
         let numbers = [c::SEQUENCE, c::SYNCED, c::JOURNAL_START, c::JOURNAL_SAFE];
         if numbers.iter().any(|field| field.number(bytes) >= u64::MAX / 4) {
-            return None; // No image comes so far, and what is added to them must not overflow.
+            return None; // Not reachable in practice; larger values could overflow when added to.
         }
         Some(CountersSlot {
             sequence: c::SEQUENCE.number(bytes),
@@ -441,7 +441,7 @@ impl CountersSlot {
 const FLAG_BAD: u64 = 1;
 const FLAG_FACTORY_BAD: u64 = 2;
 
-/// A block's entry in the table.
+/// Encodes a block's entry in the table.
 pub(super) fn encode_entry(block: &Block) -> [u8; ENTRY_BYTES] {
     let mut out = [0; ENTRY_BYTES];
     entry::ERASE_COUNT.set_number(&mut out, block.erase_count as u64);
@@ -452,8 +452,8 @@ pub(super) fn encode_entry(block: &Block) -> [u8; ENTRY_BYTES] {
     out
 }
 
-/// The block of a table entry, from as many copies of it as there are. If all are damaged it is a bad block whose pages
-/// are still worth a try. Of two that differ, the one that has seen more counts: a crash came between them.
+/// Decodes a block's table entry from all its copies. If all are damaged it is a bad block, whose pages may still be
+/// readable. If two differ, the later state counts: a crash happened between writing them.
 pub(super) fn decode_entry<'a>(
     copies: impl Iterator<Item = &'a [u8]> + Clone,
     pages_per_block: u32,

@@ -1,7 +1,7 @@
-//! The host's file below an image: positioned reads and writes, holes, and `fdatasync`.
+//! The host's file of an image: positioned reads and writes, holes, and `fdatasync`.
 //!
-//! Invariant: all writes of an image go through here. (Built for tests, it keeps what each write replaced since the
-//! last sync, so that a crash of the host can be acted out: see `power_loss`.)
+//! Invariant: all writes to an image go through here. (In tests, it keeps what each write replaced since the last sync,
+//! to simulate a crash of the host: see `power_loss`.)
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use std::fs::File;
@@ -10,10 +10,10 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Most buffers that one call to the host takes.
+/// Maximum number of buffers of one call to the host.
 const BUFFERS_MAX: usize = 1024;
 
-/// See the module.
+/// A host file; see the module.
 pub(super) struct HostFile {
     file: File,
     /// The file system has refused to punch a hole.
@@ -35,7 +35,7 @@ impl HostFile {
         }
     }
 
-    /// From now on what lies behind the end of the file reads as zeros.
+    /// From now on bytes beyond the end of the file read as zeros.
     pub fn with_zeros_behind_end(mut self) -> HostFile {
         self.zeros_behind_end = true;
         self
@@ -50,11 +50,11 @@ impl HostFile {
         self.file.read_exact_at(&mut out[..there], offset)
     }
 
-    /// Has what is read of a part from now on come from the device, unless it is yet to be written there: an earlier
-    /// process may have failed to make it safe, and no later sync writes it, or says that it did not.
+    /// Drops clean cached pages of a range, so that reads come from the device: an earlier process may have failed to
+    /// sync them, and no later sync writes them or reports that.
     pub fn forget_read(&self, from: u64, bytes: u64) {
         if let Some(bytes) = NonZeroU64::new(bytes) {
-            // Where a file system keeps no such bytes, or always keeps what it has, there is nothing else to be done.
+            // If a file system has no page cache, or cannot drop it, nothing else can be done.
             let _ = fadvise(&self.file, from, Some(bytes), Advice::DontNeed);
         }
     }
@@ -63,7 +63,7 @@ impl HostFile {
         self.write_parts_at(&[bytes], offset)
     }
 
-    /// Writes `parts`, one behind the other.
+    /// Writes `parts`, concatenated.
     pub fn write_parts_at(&self, parts: &[&[u8]], mut offset: u64) -> io::Result<()> {
         #[cfg(test)]
         self.unsynced.before_write(&self.file, offset, parts.iter().map(|part| part.len()).sum())?;
@@ -83,7 +83,7 @@ impl HostFile {
         Ok(())
     }
 
-    /// Makes a hole, which reads as zeros. False if the file system has none.
+    /// Punches a hole, which reads as zeros. False if the file system does not support it.
     pub fn punch(&self, from: u64, to: u64) -> io::Result<bool> {
         if from == to {
             return Ok(true);
@@ -104,7 +104,7 @@ impl HostFile {
         }
     }
 
-    /// Makes everything written before safe from a crash of the host.
+    /// Makes everything written before survive a crash of the host.
     pub fn sync_data(&self) -> io::Result<()> {
         #[cfg(test)]
         return self.unsynced.sync();

@@ -1,17 +1,17 @@
-//! The journal of an image: writes to its NVRAM, in their order, until they are in the NVRAM's place
+//! The journal of an image: writes to its NVRAM in order, until they are copied to their place in the NVRAM
 //! (docs/formats/flash-image.md).
 //!
-//! A write costs one call, survives the death of the process, and a crash of the host leaves a prefix of all of them,
-//! however many a sync makes safe at once.
+//! A write costs one call and survives the death of the process. A crash of the host leaves a prefix of all writes,
+//! however many a single sync makes durable.
 //!
-//! 1. Records lie in a ring, each where the one before it ends. What is read ends before the first that does not check
-//!    out, or that needs a sync of pages that was not finished.
-//! 2. Records are put into the NVRAM's place in their order, once they are durable and count.
-//! 3. Their room is written again only when a slot of counters that begins behind them is durable.
-//! 4. What finds no room makes some: it puts into their place what counts. What is left of it waits in memory for the
-//!    next sync, and so does all that comes after it: that needs pages that no sync covers.
-//! 5. A slot of counters says how far records were durable and counted before it was written. Where fewer are read,
-//!    they are damaged.
+//! 1. Records form a ring, each beginning where the one before ends. Reading stops before the first record that is
+//!    invalid, or that needs a sync of pages that did not complete.
+//! 2. Records are copied to their place in the NVRAM in order, once they are durable and count.
+//! 3. Their space is reused only once a counters slot that begins after them is durable.
+//! 4. A write that finds no room makes some: it places all records that count. What still does not fit waits in memory
+//!    for the next sync, and so do all later writes: they depend on pages that no sync covers yet.
+//! 5. A counters slot says up to where records were durable and counted before it was written. If fewer can be read,
+//!    the journal is damaged.
 
 use super::format::{NVRAM_OFFSET, UNIT};
 use super::host::HostFile;
@@ -23,10 +23,10 @@ use vellum_codes::crc32c;
 
 /// Bytes of a record before its data.
 const HEAD_BYTES: u64 = 32;
-/// Fewest and most bytes of a new journal; in between, as many as the NVRAM has.
+/// Minimum and maximum size of a new journal; in between, it has the size of the NVRAM.
 const BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
 
-/// Bytes of the journal that goes with so much NVRAM.
+/// Size of the journal for an NVRAM of this size.
 pub(super) fn bytes_for(nvram_bytes: u64) -> u64 {
     match nvram_bytes {
         0 => 0,
@@ -34,7 +34,7 @@ pub(super) fn bytes_for(nvram_bytes: u64) -> u64 {
     }
 }
 
-/// Where a journal is in its image.
+/// The location of a journal in its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ring {
     pub offset: u64,
@@ -43,28 +43,30 @@ pub(super) struct Ring {
     pub nvram_bytes: u64,
 }
 
-/// A record, read.
+/// A decoded record.
 struct Record {
     offset: u64,
     needs: u64,
     data: Vec<u8>,
-    /// Position behind it.
+    /// Position after it.
     end: u64,
 }
 
 impl Ring {
-    /// Where a record begins that comes at `position`: not where the ring has no room for a byte of data.
+    /// The start of the record that comes at `position`: moved to the ring's start if not even a byte of data fits
+    /// before its end.
     fn begin(&self, position: u64) -> u64 {
         let left = self.bytes - position % self.bytes;
         if left <= HEAD_BYTES { position + left } else { position }
     }
 
-    /// Most bytes of data of a record that begins there.
+    /// Maximum number of data bytes of a record that begins there.
     fn room(&self, begin: u64) -> u64 {
         self.bytes - begin % self.bytes - HEAD_BYTES
     }
 
-    /// The first position of whoever opens the image for writing: behind all of whoever had `start`.
+    /// The first position after the image is opened for writing: beyond all positions of the session that began at
+    /// `start`.
     pub fn next_life(&self, start: u64) -> u64 {
         if self.bytes == 0 { 0 } else { start.saturating_add(self.bytes).next_multiple_of(self.bytes) }
     }
@@ -108,8 +110,8 @@ impl Ring {
         Ok(self.bytes > 0 && self.read(file, position)?.is_some())
     }
 
-    /// Shows, in their order, the records from `start` on that count when so many syncs are done, as far as `upto`.
-    /// Returns where they end.
+    /// Passes to `show`, in order, the records from `start` to `upto` that count after `synced` syncs. Returns where
+    /// they end.
     pub fn replay(
         &self,
         file: &HostFile,
@@ -132,35 +134,35 @@ impl Ring {
 /// The journal of an open image.
 pub(super) struct Journal {
     ring: Ring,
-    /// The number that the next sync has.
+    /// The number of the next sync.
     next_sync: AtomicU64,
-    /// The sync that pages need which were changed last; 0 for none.
+    /// The sync needed by the pages changed last; 0 for none.
     pages: AtomicU64,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Positions: from where on room is taken, from where on records are not in the NVRAM's place, where they ended
-    /// when the last sync began, and where they end.
+    /// Positions: where occupied space begins, where records not yet in the NVRAM's place begin, where records ended
+    /// when the last sync began, and where they end now.
     start: u64,
     placed: u64,
     marked: u64,
     end: u64,
-    /// Before this all are durable, and count.
+    /// All records before this are durable, and count.
     safe: u64,
-    /// Syncs that records need, and where the first begins that does, if it was not done when that was last asked.
+    /// Syncs that were still incomplete when last checked, each with the start of the first record that needs it.
     needed: VecDeque<(u64, u64)>,
     waiting: VecDeque<Write>,
 }
 
-/// A write, or what is left of it.
+/// A write, or the rest of one.
 struct Write {
     offset: u64,
     needs: u64,
     data: Vec<u8>,
 }
 
-/// The same, of bytes that are somebody else's.
+/// The same with borrowed data.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     offset: u64,
@@ -169,7 +171,7 @@ struct Piece<'a> {
 }
 
 impl Journal {
-    /// An empty one that begins at `start`, in an image that has seen so many syncs.
+    /// An empty journal that begins at `start`, in an image with `synced` completed syncs.
     pub fn new(ring: Ring, start: u64, synced: u64) -> Journal {
         let (needed, waiting) = (VecDeque::new(), VecDeque::new());
         let state = State { start, placed: start, marked: start, end: start, safe: start, needed, waiting };
@@ -181,7 +183,7 @@ impl Journal {
         }
     }
 
-    /// A page is changed: what is written from now on needs the next sync.
+    /// To be called when a page changes: writes from now on need the next sync.
     pub fn pages_change(&self) {
         self.pages.fetch_max(self.next_sync.load(SeqCst), SeqCst);
     }
@@ -191,28 +193,27 @@ impl Journal {
         self.next_sync.load(SeqCst) - 1
     }
 
-    /// From where on records may not be in the NVRAM's place, and before where they are safe, as slots of counters say
-    /// it.
+    /// The two positions stored in counters slots: where records that may not be in the NVRAM's place begin, and up to
+    /// where records are durable.
     pub fn placed_and_safe(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.placed, state.safe.max(state.placed))
     }
 
-    /// Takes of a write what there is room for, and says how much; `apart` if it means the same whatever becomes of
-    /// pages.
+    /// Appends as much of a write as fits, and returns how much. `apart` if its meaning does not depend on pages.
     pub fn append(&self, file: &HostFile, offset: u64, data: &[u8], apart: bool) -> io::Result<usize> {
         self.state.lock().append(&self.ring, file, Piece { offset, needs: self.needs(apart), data })
     }
 
-    /// True if something waits: then what comes after it does, too.
+    /// True if a write is waiting: then all later writes wait, too.
     pub fn is_waiting(&self) -> bool {
         !self.state.lock().waiting.is_empty()
     }
 
-    /// Takes a write, of which what there is no room for waits.
+    /// Appends a write; the part that does not fit waits.
     pub fn append_or_wait(&self, file: &HostFile, offset: u64, data: &[u8], apart: bool) -> io::Result<()> {
         let piece = Piece { offset, needs: self.needs(apart), data };
-        // Held throughout, so that a sync either finds it waiting or makes the room before.
+        // Locked throughout, so that a sync either finds the write waiting or has made room before.
         let mut state = self.state.lock();
         let Piece { offset, needs, data } = piece.behind(state.append(&self.ring, file, piece)?);
         if !data.is_empty() {
@@ -225,24 +226,25 @@ impl Journal {
         if apart { 0 } else { self.pages.load(SeqCst) }
     }
 
-    /// A sync begins: pages that change from now on need the next one.
+    /// To be called when a sync begins: pages that change from now on need the next one.
     pub fn begin_sync(&self) {
         self.next_sync.fetch_add(1, SeqCst);
         self.mark();
     }
 
-    /// What is there now is to be placed next.
+    /// Marks all present records to be placed next.
     pub fn mark(&self) {
         let mut state = self.state.lock();
         state.marked = state.end;
     }
 
-    /// Where what is marked ends.
+    /// Where marked records end.
     pub fn marked(&self) -> u64 {
         self.state.lock().marked
     }
 
-    /// The file was synced after `marked` was asked for, and so many syncs of pages are done.
+    /// To be called after the file was synced, which happened after reading `marked`; `synced` syncs of pages are
+    /// complete.
     pub fn saved(&self, marked: u64, synced: u64) {
         let state = &mut *self.state.lock();
         while state.needed.front().is_some_and(|(needs, _)| *needs <= synced) {
@@ -252,14 +254,14 @@ impl Journal {
         state.safe = state.safe.max(marked.min(counts));
     }
 
-    /// Records that are in their place give their room back: a slot of counters that begins behind them is durable.
+    /// Frees the space of placed records: a counters slot that begins after them is durable.
     pub fn free_placed(&self) {
         let mut state = self.state.lock();
         state.start = state.placed;
     }
 
-    /// Puts marked records, which are durable, into the NVRAM's place: if `all`, or there are many, or others wait for
-    /// their room. True if there were any: then the file is to be synced, a slot of counters written, and synced.
+    /// Copies marked records, which are durable, to their place in the NVRAM: if `all`, or there are many, or writes
+    /// wait for space. True if there were any: the caller then syncs the file, writes a counters slot, and syncs again.
     pub fn place(&self, file: &HostFile, synced: u64, all: bool) -> io::Result<bool> {
         let (placed, marked) = {
             let state = self.state.lock();
@@ -276,7 +278,7 @@ impl Journal {
         Ok(reached > placed)
     }
 
-    /// Takes what waited into the ring, as far as there is room. True if there was something: then it is to be synced.
+    /// Appends waiting writes to the ring as far as they fit. True if there were any: the caller then syncs the file.
     pub fn take_waiting(&self, file: &HostFile) -> io::Result<bool> {
         let mut state = self.state.lock();
         let mut any = false;
@@ -290,7 +292,7 @@ impl Journal {
                 break;
             }
         }
-        // What others appended meanwhile is durable only if the file is synced for this.
+        // Records appended meanwhile by others are durable only if the file is synced for this, too.
         if any {
             state.marked = state.end;
         }
@@ -305,12 +307,12 @@ impl Piece<'_> {
 }
 
 impl State {
-    /// The same as [`State::put`], but nothing while something waits.
+    /// Like [`State::put`], but appends nothing while a write waits.
     fn append(&mut self, ring: &Ring, file: &HostFile, piece: Piece<'_>) -> io::Result<usize> {
         if self.waiting.is_empty() { self.put(ring, file, piece) } else { Ok(0) }
     }
 
-    /// Appends records as far as there is room. Returns how many bytes of the data they took.
+    /// Appends records as far as there is room. Returns the number of data bytes appended.
     fn put(&mut self, ring: &Ring, file: &HostFile, piece: Piece<'_>) -> io::Result<usize> {
         let mut taken = 0;
         while taken < piece.data.len() {

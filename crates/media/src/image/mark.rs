@@ -1,14 +1,13 @@
-//! The mark of a page in an image: what tells a page that was programmed, after so many erases of its block, from one
-//! of an earlier life, one that is torn, and nothing at all.
+//! The mark of a page in an image. It tells a page programmed after the given number of erases of its block from one of
+//! before the last erase, from a torn page, and from an empty one.
 //!
-//! In version 1 a mark says so in four bytes, every bit of which counts. In version 2 it is eight bytes of noise drawn
-//! from the erase count, so that a few wrong bits make no difference: marks of two counts differ in about half of all
-//! bits.
+//! In version 1 a mark is four bytes, compared exactly. In version 2 it is eight bytes of noise derived from the erase
+//! count and tolerates a few wrong bits: the marks of two counts differ in about half of all bits.
 
-/// Bits of a mark of version 2 that may be wrong.
+/// Number of bits that may be wrong in a mark of version 2.
 const WRONG_BITS_MAX: u32 = 8;
 
-/// How marks are written.
+/// The encoding of marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marks {
     /// Version 1.
@@ -26,7 +25,7 @@ impl Marks {
         }
     }
 
-    /// That of a page programmed after the block's `erase_count`-th erase; the first [`Marks::bytes`] of it.
+    /// The mark of a page programmed after the block's `erase_count`-th erase; the first [`Marks::bytes`] of it.
     pub fn programmed(self, erase_count: u32) -> [u8; 8] {
         match self {
             Marks::Exact => {
@@ -37,7 +36,7 @@ impl Marks {
         }
     }
 
-    /// That of a page that cannot be read; the first [`Marks::bytes`] of it.
+    /// The mark of an unreadable page; the first [`Marks::bytes`] of it.
     pub fn torn(self) -> [u8; 8] {
         match self {
             Marks::Exact => *b"TORN\0\0\0\0",

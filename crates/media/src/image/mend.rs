@@ -1,5 +1,5 @@
-//! What can be put right about the file of an image before what is in it is repaired: one header of two, one slot of
-//! counters of two, its length.
+//! Repairs of the image's file, made before its contents are repaired: one of two headers, one of two counters slots,
+//! its length.
 
 use super::format::{CountersSlot, HEADER_COPY_OFFSET, ImageInfo, Layout, UNIT};
 use super::host::HostFile;
@@ -8,17 +8,17 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use vellum_base::{Error, Result};
 
-/// What was wrong with an image that was opened to be repaired.
+/// Problems found in an image that was opened for repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mended {
-    /// In words; nothing if all was well.
+    /// Descriptions; empty if there were no problems.
     pub problems: Vec<String>,
-    /// What was written last to its NVRAM is lost, or may be, though it was synced.
+    /// The latest writes to the NVRAM are lost, or may be, though they were synced.
     pub nvram_doubtful: bool,
 }
 
 impl Mended {
-    /// An error that came after, with what was wrong before: who mends an image sees that once.
+    /// Adds the problems to an error that occurred later: after the repair they are not found again.
     pub fn with(&self, error: Error) -> Error {
         match self.problems.is_empty() {
             true => error,
@@ -28,9 +28,9 @@ impl Mended {
 }
 
 impl Mended {
-    /// With what is lost of a journal that is read to its `end`, by these counters; and whether they are certainly the
-    /// newest. A slot that is damaged is as a power cut leaves it while it is written, and the next opening puts it
-    /// right, unless something was counted by it.
+    /// Adds what is lost of a journal that ends at `end` when read, according to these counters, and whether those are
+    /// certainly the newest. A damaged slot may come from a power cut while it was written. The next opening restores
+    /// it, and nothing is lost unless records were counted by it.
     pub(super) fn judge_journal(
         &mut self,
         file: &HostFile,
@@ -56,14 +56,14 @@ impl Mended {
     }
 }
 
-/// What is lost of a journal that is read to its `end`, if anything.
+/// Describes what is lost of a journal that ends at `end` when read, if anything.
 pub(super) fn lost_from_journal(slot: &CountersSlot, end: u64) -> Option<String> {
     let lost = slot.journal_safe.checked_sub(end).filter(|lost| *lost > 0)?;
     let what = format!("{lost} bytes that were safe, and all after them, are lost");
     Some(format!("the journal of the image's NVRAM is damaged: {what}"))
 }
 
-/// What is wrong with the file; put right unless `read_only`. An error if none of its pages is left.
+/// Finds problems of the file, and fixes them unless `read_only`. An error if no pages are left.
 pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bool) -> Result<Mended> {
     let bytes = file.metadata().map_err(|e| Error::io("look at the image", e))?.len();
     let should = layout.file_bytes;
@@ -99,7 +99,7 @@ pub(super) fn mend(file: &File, info: &ImageInfo, layout: &Layout, read_only: bo
     Ok(Mended { problems: found, nvram_doubtful })
 }
 
-/// Where a header is damaged, and how, in an image of which one is whole.
+/// Offsets and descriptions of damaged headers, in an image that has an intact one.
 fn damaged_headers(file: &File) -> Result<Vec<(u64, String)>> {
     let mut found = Vec::new();
     for (name, offset) in [("first", 0), ("second", HEADER_COPY_OFFSET)] {

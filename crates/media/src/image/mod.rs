@@ -1,7 +1,7 @@
 //! A virtual NAND device in a file: `docs/formats/flash-image.md`.
 //!
-//! The image is sparse (an erased block takes no space), can be reopened, and is locked while it is open. What
-//! is synced survives a crash of the machine; what is not survives the death of the process only as far as the
+//! The image is sparse (an erased block takes no space), can be reopened, and is locked while it is open. Synced data
+//! survives a crash of the machine. Data that is not synced survives the death of the process only as far as the
 //! format's document says.
 //!
 //! ```
@@ -47,31 +47,31 @@ use std::sync::Arc;
 use store::FileStore;
 use vellum_base::{BlockAddr, Env, Error, Geometry, Kind, RealEnv, Result};
 
-/// How an image is made.
+/// Parameters of a new image.
 #[derive(Clone, Debug)]
 pub struct ImageParams {
-    /// Its shape, with the out-of-band bytes of its owner.
+    /// Its geometry, with the out-of-band bytes available to its user.
     pub geometry: Geometry,
-    /// How its pages are coded; `None` to keep them as they are.
+    /// How its pages are coded; `None` for uncoded pages.
     pub coding: Option<Coding>,
-    /// Erases a block is rated for.
+    /// Rated erases of a block.
     pub endurance: u32,
     /// Bytes of NVRAM; 0 for none.
     pub nvram_bytes: usize,
     /// Share of blocks that are bad from the factory.
     pub factory_bad_share: f64,
-    /// Decides what happens by chance.
+    /// Seed of random events.
     pub seed: u64,
-    /// Tells images apart; `None` for a random one.
+    /// Its unique identifier; `None` for a random one.
     pub id: Option<u128>,
-    /// What to call it, at most 32 bytes; usually the preset it is made from.
+    /// Its label, at most 32 bytes; usually the name of a preset.
     pub label: String,
-    /// What happens by chance while it is open. Not remembered in the image.
+    /// Random faults while it is open. Not stored in the image.
     pub wear: Wear,
 }
 
 impl ImageParams {
-    /// A faultless device rated for 3000 erases, without NVRAM and with pages that are not coded.
+    /// A faultless device rated for 3000 erases, without NVRAM and with uncoded pages.
     pub fn new(geometry: Geometry) -> ImageParams {
         ImageParams {
             geometry,
@@ -87,11 +87,11 @@ impl ImageParams {
     }
 }
 
-/// Makes and opens flash images.
+/// Creates and opens flash images.
 pub struct Image;
 
 impl Image {
-    /// Makes an image where nothing is yet, and opens it.
+    /// Creates an image at an unused path, and opens it.
     pub fn create(path: &Path, params: &ImageParams) -> Result<Coded<Nand>> {
         let nvram_bytes = params.nvram_bytes as u64;
         let journal_bytes = journal::bytes_for(nvram_bytes);
@@ -113,18 +113,18 @@ impl Image {
         Image::open_file(file, false, params.wear.clone()).map_err(|e| e.context(path.display()))
     }
 
-    /// Opens an image. Only one may have it open for writing, and then nobody else at all.
+    /// Opens an image. A writer excludes all others.
     pub fn open(path: &Path, read_only: bool) -> Result<Coded<Nand>> {
         Image::open_with(path, read_only, Wear::default())
     }
 
-    /// Opens an image, and lets these things happen to it by chance.
+    /// Opens an image with random faults.
     pub fn open_with(path: &Path, read_only: bool, wear: Wear) -> Result<Coded<Nand>> {
         let file = open_path(path, read_only)?;
         Image::open_file(file, read_only, wear).map_err(|e| e.context(path.display()))
     }
 
-    /// The same for a file that is open already.
+    /// The same for a file that is already open.
     pub fn open_file(file: File, read_only: bool, wear: Wear) -> Result<Coded<Nand>> {
         Image::open_whole(file, read_only, wear).map(|(nand, _)| nand)
     }
@@ -139,9 +139,9 @@ impl Image {
         Image::assemble(HostFile::new(file), info, layout, (read_only, wear), None)
     }
 
-    /// Opens an image whose file may be cut short, too long, without one of its headers or slots of counters, or with a
-    /// damaged journal, and says what of that is so. It is put right unless `read_only`: then bytes that are gone read
-    /// as zeros, which no page is.
+    /// Opens an image whose file may be truncated, too long, without one of its headers or counters slots, or with a
+    /// damaged journal, and reports these problems. They are fixed unless `read_only`: then missing bytes read as
+    /// zeros, which are never a valid page.
     pub fn open_to_repair(path: &Path, read_only: bool) -> Result<(Coded<Nand>, Mended)> {
         let file = open_path(path, read_only)?;
         let here = |e: Error| e.context(path.display());
@@ -157,7 +157,7 @@ impl Image {
         Ok((nand, mended))
     }
 
-    /// What [`Image::open_to_repair`] would put right. The image may be in use by readers; a writer might just be
+    /// What [`Image::open_to_repair`] would fix. The image may be in use by readers; a writer could be in the middle of
     /// writing its counters.
     pub fn problems(path: &Path) -> Result<Mended> {
         let file = open_path(path, true)?;
@@ -177,7 +177,7 @@ impl Image {
         look().map_err(|e: Error| e.context(path.display()))
     }
 
-    /// An image that is locked. What is lost of its journal is an error, unless it goes to what was `mended`.
+    /// Opens a locked image. Losses of its journal are an error, unless they are reported in `mended`.
     fn assemble(
         file: HostFile,
         info: ImageInfo,
@@ -185,7 +185,7 @@ impl Image {
         (read_only, wear): (bool, Wear),
         mended: Option<&mut Mended>,
     ) -> Result<(Coded<Nand>, Arc<ImageFile>)> {
-        // All that pages count by.
+        // Everything that determines which pages count.
         file.forget_read(0, layout.stripes_offset);
         file.forget_read(layout.journal.offset, layout.journal.bytes);
         let (mut slot, is_newest) = read_counters(&file)?;
@@ -206,7 +206,7 @@ impl Image {
             slot.counters.power_cuts += !slot.clean as u64;
             slot.journal_start = layout.journal.next_life(slot.journal_start);
             if !is_newest {
-                // By the newer, which is lost, the ring may have gone round once more.
+                // The newer slot is lost; according to it, the ring may have wrapped once more.
                 slot.journal_start = layout.journal.next_life(slot.journal_start);
             }
             slot.journal_safe = slot.journal_start;
@@ -222,7 +222,7 @@ impl Image {
         let params = NandParams {
             seed: info.seed,
             endurance: info.endurance,
-            factory_bad_share: 0.0, // decided when the image was made
+            factory_bad_share: 0.0, // decided when the image was created
             nvram_bytes: info.nvram_bytes as usize,
             wear,
             erases_kept: 0,
@@ -244,7 +244,7 @@ impl Image {
         Ok((flash, image))
     }
 
-    /// What an image says of itself, without opening it; it may be in use.
+    /// Reads an image's properties without opening it; it may be in use.
     pub fn inspect(path: &Path) -> Result<ImageInfo> {
         let file = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
         let (info, layout) = read_header(&file).map_err(|e| e.context(path.display()))?;
@@ -272,7 +272,7 @@ fn write_new(file: &File, params: &ImageParams, layout: &Layout) -> std::io::Res
         seed: params.seed,
     };
     file.set_len(layout.file_bytes)?;
-    // Room for all but the stripes is taken now, so that a full host never keeps the table from being written.
+    // All space except stripes is allocated now, so that a full host cannot prevent the table from being written.
     take_room(file, 0, layout.stripes_offset)?;
     take_room(file, layout.journal.offset, layout.journal.bytes)?;
     let header = info.encode(layout);
@@ -302,7 +302,7 @@ fn take_room(file: &File, offset: u64, bytes: u64) -> std::io::Result<()> {
     }
 }
 
-/// Gives an image of before there were journals one, if it has an NVRAM.
+/// Adds a journal to an image of an older version, if it has an NVRAM.
 fn add_journal(file: &File, info: &mut ImageInfo, layout: &mut Layout) -> Result<()> {
     let journal_bytes = journal::bytes_for(info.nvram_bytes);
     if info.journal_bytes > 0 || journal_bytes == 0 {
@@ -317,7 +317,7 @@ fn add_journal(file: &File, info: &mut ImageInfo, layout: &mut Layout) -> Result
     Ok(())
 }
 
-/// Makes the file longer; as long as it was if there is no room.
+/// Extends the file; restores its length if there is no room.
 fn take_journal_room(file: &File, before: &Layout, with: &Layout) -> std::io::Result<()> {
     file.set_len(with.file_bytes)?;
     take_room(file, with.journal.offset, with.journal.bytes).inspect_err(|_| {
@@ -327,7 +327,8 @@ fn take_journal_room(file: &File, before: &Layout, with: &Layout) -> std::io::Re
 
 fn write_journal(file: &File, info: &ImageInfo, layout: &Layout) -> std::io::Result<()> {
     file.sync_all()?;
-    // One after the other, so that one is whole; first the one that is read second: till both are, it is begun anew.
+    // One after the other, so that one is intact; first the one that is read second: until both are written, the next
+    // opening starts over.
     for offset in [HEADER_COPY_OFFSET, 0] {
         file.write_all_at(&info.encode(layout), offset)?;
         file.sync_all()?;
@@ -335,7 +336,7 @@ fn write_journal(file: &File, info: &ImageInfo, layout: &Layout) -> std::io::Res
     Ok(())
 }
 
-/// What the NVRAM holds: what is in its place, with the journal over it. And where that ends.
+/// The contents of the NVRAM: the bytes in its place, overlaid by the journal; and where the journal ends.
 fn read_nvram(file: &HostFile, layout: &Layout, slot: &CountersSlot) -> std::io::Result<(Vec<u8>, u64)> {
     let mut nvram = vec![0; layout.journal.nvram_bytes as usize];
     file.read_exact_at(&mut nvram, NVRAM_OFFSET)?;
@@ -347,16 +348,16 @@ fn read_nvram(file: &HostFile, layout: &Layout, slot: &CountersSlot) -> std::io:
     Ok((nvram, end))
 }
 
-/// Puts what the journal holds into the NVRAM's place.
+/// Copies the contents of the journal to their place in the NVRAM.
 fn place_nvram(file: &HostFile, layout: &Layout, slot: &CountersSlot) -> std::io::Result<()> {
-    file.sync_data()?; // a process that was killed may have left it to the host
+    file.sync_data()?; // a process that was killed may not have synced it
     let from = (slot.journal_start, u64::MAX);
     let place = |offset: u64, data: &[u8]| file.write_all_at(data, NVRAM_OFFSET + offset);
     layout.journal.replay(file, from, slot.synced, place)?;
     file.sync_data()
 }
 
-/// Makes the name of a new file safe.
+/// Makes the directory entry of a new file durable.
 fn sync_directory(path: &Path) -> std::io::Result<()> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent)?.sync_all()
@@ -373,7 +374,7 @@ fn lock(file: &File, read_only: bool) -> Result<()> {
     })
 }
 
-/// The header, from whichever copy is whole.
+/// The header, from whichever copy is intact.
 fn read_header(file: &File) -> Result<(ImageInfo, Layout)> {
     let copy = |offset| read_up_to(file, offset, UNIT).and_then(|bytes| ImageInfo::decode(&bytes));
     let first = match copy(0) {
@@ -381,7 +382,7 @@ fn read_header(file: &File) -> Result<(ImageInfo, Layout)> {
         Err(error) => error,
     };
     copy(HEADER_COPY_OFFSET).map_err(|second| {
-        // If the first has our magic at all, what is wrong with it says more than what is wrong with the second.
+        // If the first has our magic, its error says more than that of the second.
         let error = if first.kind() == Kind::Invalid { second } else { first };
         match error.kind() {
             Kind::Corrupt => Error::corrupt(format!("neither header of the image is whole ({error})")),
@@ -395,7 +396,7 @@ fn read_header(file: &File) -> Result<(ImageInfo, Layout)> {
 
 fn check_length(file: &File, info: &ImageInfo, layout: &Layout) -> Result<()> {
     let bytes = file.metadata().map_err(|e| Error::io("look at the image", e))?.len();
-    // It was about to get a journal.
+    // The image was being given a journal.
     let almost = layout.file_bytes + journal::bytes_for(info.nvram_bytes);
     if bytes == layout.file_bytes || (info.journal_bytes == 0 && bytes == almost) {
         return Ok(());
@@ -411,7 +412,7 @@ fn has_counters(file: &File) -> bool {
     COUNTERS_OFFSETS.into_iter().any(|offset| read_up_to(file, offset, UNIT).is_ok_and(is_one))
 }
 
-/// The newest counters, and whether that is certain, as both slots are whole.
+/// The newest counters, and whether they are certainly the newest, since both slots are intact.
 fn read_counters(file: &HostFile) -> Result<(CountersSlot, bool)> {
     let (mut newest, mut is_certain) = (None::<CountersSlot>, true);
     for offset in COUNTERS_OFFSETS {
@@ -446,7 +447,7 @@ fn read_table(file: &HostFile, layout: &Layout) -> Result<Vec<Vec<Block>>> {
 }
 
 fn mark_open(image: &ImageFile) -> std::io::Result<()> {
-    // Whoever was killed may have left the newest slot to the host: the other is written next.
+    // A killed process may not have synced the newest slot, and the other is written next.
     image.file.sync_data()?;
     image.write_counters(false)?;
     image.file.sync_data()
@@ -458,7 +459,7 @@ fn read_vec(file: &HostFile, offset: u64, bytes: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Reads what there is, at most `bytes`.
+/// Reads at most `bytes`, up to the end of the file.
 fn read_up_to(file: &File, offset: u64, bytes: usize) -> Result<Vec<u8>> {
     let mut out = vec![0; bytes];
     let mut filled = 0;

@@ -1,4 +1,4 @@
-//! A crash of the host: of what was written since the last sync, each 512 bytes are as they were at any moment since.
+//! A crash of the host: each 512 bytes written since the last sync are as they were at any moment since.
 
 use super::file::ImageFile;
 use super::*;
@@ -10,11 +10,11 @@ use vellum_base::{Flash, FlashError, IoClass, PageAddr, Source};
 
 const SECTOR: u64 = 512;
 
-/// What 512-byte sectors held before each write since the last sync.
+/// Contents of 512-byte sectors before each write since the last sync.
 #[derive(Default)]
 pub(super) struct Unsynced {
     held: Mutex<BTreeMap<u64, Vec<Vec<u8>>>>,
-    /// Calls until the host dies; counts only while positive.
+    /// Calls until the host crashes; counts only while positive.
     calls_left: AtomicI64,
     is_dead: AtomicBool,
 }
@@ -65,7 +65,7 @@ const GEOMETRY: Geometry = Geometry {
 };
 const AREA_BYTES: usize = 2048;
 
-/// What the oracle knows of a block: contents by page, and how many pages the last sync made safe.
+/// The oracle's model of a block: contents by page, and how many pages the last sync made durable.
 #[derive(Clone, Default)]
 struct Known {
     pages: Vec<u64>,
@@ -80,7 +80,7 @@ struct Life {
     written: Written,
 }
 
-/// What both areas of the NVRAM held at the last sync, and what was written to them since: which, and how many pages
+/// Contents of both areas of the NVRAM at the last sync, and the writes to them since: which area, and how many pages
 /// each block had then.
 #[derive(Default)]
 struct Written {
@@ -121,7 +121,7 @@ impl Life {
                 }
                 Ok(())
             }
-            // A sync of what is in the NVRAM alone.
+            // Syncs of the NVRAM alone.
             14 => {
                 [13, 10 + choice / 64 * 64, 13].into_iter().try_for_each(|choice| self.step(choice, content))
             }
@@ -130,7 +130,7 @@ impl Life {
     }
 }
 
-/// After the crash: what was safe is there; what is there besides was written, in order.
+/// After the crash: everything durable is there; anything else that is there was written, in order.
 fn check(after: &Coded<Nand>, blocks: &[Known], written: &Written, context: &str) {
     for (b, known) in blocks.iter().enumerate() {
         let written = after.report(BlockAddr(b as u32)).pages_written;
@@ -155,7 +155,7 @@ fn check(after: &Coded<Nand>, blocks: &[Known], written: &Written, context: &str
     check_nvram(after, blocks, written, context);
 }
 
-/// The NVRAM is as it was after one of the writes, the next of which may have begun; and the pages that were there then
+/// The NVRAM is as it was after one of the writes, and the next may have begun; and the pages that were there then
 /// still are.
 fn check_nvram(after: &Coded<Nand>, blocks: &[Known], written: &Written, context: &str) {
     let mut held = [[0; AREA_BYTES]; 2];
@@ -187,7 +187,7 @@ fn check_nvram(after: &Coded<Nand>, blocks: &[Known], written: &Written, context
     }
 }
 
-/// Runs a life until the host dies at its `calls`-th call. False if it did not.
+/// Runs until the host crashes at its `calls`-th call. False if it did not.
 fn live_and_die(seed: u64, calls: i64) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
@@ -208,7 +208,7 @@ fn live_and_die(seed: u64, calls: i64) -> bool {
         unsynced.lose(&open(), seed);
     } // else it was the process that died
     drop((nand, image));
-    // Whoever opens it dies, too, at one call or another.
+    // Whoever reopens it crashes, too, at some call.
     for again in 0..3 {
         let (file, mut host) = (open(), HostFile::new(open()));
         host.unsynced = unsynced.clone();
@@ -234,7 +234,7 @@ fn a_crash_of_the_host_leaves_what_was_synced_and_no_holes() {
     assert!(died > 500, "{died} lives were cut short");
 }
 
-/// A process that is killed leaves the kernel what it wrote, however much that is, and all pages that were synced.
+/// A killed process has handed all its writes to the kernel, however many, and all synced pages.
 #[test]
 fn the_death_of_the_process_costs_the_nvram_nothing() {
     for journal_bytes in [12 << 10, 1 << 20] {
@@ -255,7 +255,7 @@ fn the_death_of_the_process_costs_the_nvram_nothing() {
                 let (page, data) = (BlockAddr(0).page(0), page_of(1));
                 nand.program(IoClass::Foreground, page, &[Source::Bytes(&data)], &[]).unwrap();
             }
-            // More than the journal holds, without a sync.
+            // More than fits into the journal, without a sync.
             (0..20).for_each(|n| nvram.write_apart(AREA_BYTES, &[n; AREA_BYTES]).unwrap());
             nvram.write_apart(AREA_BYTES, &[life + 100; AREA_BYTES]).unwrap();
             let killed = std::fs::read(&path).unwrap();

@@ -1,9 +1,9 @@
 //! The pages of one die in an image.
 //!
-//! 1. Data goes to the file at once; the records (mark and out-of-band bytes) of a block's latest pages wait in
-//!    memory until 4 KiB have come together, or sync.
-//! 2. After an unclean end a block's stripe may hold pages that the table does not count. They are cleared
-//!    before the block is programmed again, so that nothing of them can come back.
+//! 1. Data is written to the file at once. Records (mark and out-of-band bytes) of a block's latest pages are buffered
+//!    in memory until 4 KiB have accumulated, or until a sync.
+//! 2. After an unclean shutdown a block's stripe may hold pages beyond those counted in the table. They are cleared
+//!    before the block is programmed again, so that none of them can reappear.
 
 use super::file::ImageFile;
 use super::format::UNIT;
@@ -18,11 +18,12 @@ use vellum_base::{BlockAddr, FlashError, SECTOR_BYTES};
 pub(super) struct FileStore {
     image: Arc<ImageFile>,
     die: u32,
-    /// Records not written yet, by block.
+    /// Buffered records by block.
     waiting: BTreeMap<u32, Records>,
-    /// Erases of each block: a record of an earlier life, or of one that no sync has seen, does not count.
+    /// Erase count of each block: a record from before its last erase, or from an erase count that no sync has seen,
+    /// does not count.
     erase_counts: Vec<u32>,
-    /// Blocks whose stripe may hold more than the table counts.
+    /// Blocks whose stripe may hold more pages than the table counts.
     uncleared: Vec<bool>,
 }
 
@@ -33,7 +34,7 @@ struct Records {
 }
 
 impl FileStore {
-    /// The pages of die `die`, whose blocks are as the table says. `clean` if the image was closed in good order.
+    /// The pages of die `die`, whose blocks are as in the table. `clean` if the image was closed properly.
     pub fn new(image: Arc<ImageFile>, die: u32, blocks: &[Block], clean: bool) -> FileStore {
         let uncleared = if clean { Vec::new() } else { vec![true; blocks.len()] };
         let erase_counts = blocks.iter().map(|block| block.erase_count).collect();
@@ -81,7 +82,7 @@ impl FileStore {
         self.image.layout.marks
     }
 
-    /// The record of a page that still waits, if it does.
+    /// The buffered record of a page, if it has one.
     fn waiting_record(&mut self, block: u32, page: u32) -> Option<&mut [u8]> {
         let bytes = self.image.layout.record_bytes();
         let records = self.waiting.get_mut(&block)?;

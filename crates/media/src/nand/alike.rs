@@ -1,8 +1,7 @@
-//! How alike neighbouring cells are: what a scrambler is there to prevent.
+//! Similarity of neighbouring cells, which a scrambler is meant to prevent.
 //!
-//! Cells disturb their neighbours most where neighbours hold the same all along a word line (within a page) or a bit
-//! line (the same place in the pages before and after). Measured in words of 64 bits, of which noise has practically
-//! none alike.
+//! Cells disturb their neighbours most if these hold the same all along a word line (within a page) or a bit line (the
+//! same place in the pages before and after). Measured in 64-bit words, of which practically none are equal in noise.
 
 use super::Nand;
 use super::die::Die;
@@ -10,14 +9,14 @@ use vellum_base::{BlockAddr, Flash, FlashError};
 
 const WORD_BYTES: usize = 8;
 
-/// A part of a page, and the same part of the pages beside it where those are programmed.
+/// A part of a page, and the same part of the adjacent pages if they are programmed.
 pub(super) struct Neighbourhood {
     here: Vec<u8>,
     beside: [Option<Vec<u8>>; 2],
 }
 
 impl Neighbourhood {
-    /// Reads it from where a die keeps its pages.
+    /// Reads it from the store of a die.
     pub fn read(
         die: &mut Die,
         block: u32,
@@ -35,8 +34,8 @@ impl Neighbourhood {
         Ok(Neighbourhood { here, beside: [before, after?] })
     }
 
-    /// Share of words that the word before them or the same word beside them equals, of the words from `from` to `to`
-    /// bytes.
+    /// Share of the words from byte `from` to `to` that equal the word before them, or the same word in an adjacent
+    /// page.
     pub fn alike(&self, from: usize, to: usize) -> f64 {
         let is_alike = |at: &usize| {
             let here = &self.here[*at..at + WORD_BYTES];
@@ -50,8 +49,8 @@ impl Neighbourhood {
 }
 
 impl Nand {
-    /// How alike the pages programmed in a block are: 0 for noise, 1 if all hold one repeated pattern. Costs no reads
-    /// of the device: this is for looking at models.
+    /// Similarity of the pages programmed in a block: 0 for noise, 1 if all hold one repeated pattern. Counts no reads
+    /// of the device, as it is meant for the inspection of models.
     pub fn alikeness(&self, block: BlockAddr) -> Result<f64, FlashError> {
         let pages = self.report(block).pages_written;
         let bytes = self.geometry().page_bytes as usize;

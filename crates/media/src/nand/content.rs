@@ -1,13 +1,13 @@
-//! What a page holds while it is on its way: one [`Piece`] a slot, in the most compact form known.
+//! The content of a page in transit: one [`Piece`] per slot, in the most compact form known.
 //!
-//! 1. A piece stands for exactly one sector of bytes.
+//! 1. A piece represents exactly one sector of bytes.
 //! 2. Copy-back moves pieces, never bytes, unless the copy is not aligned to slots.
 
 use std::sync::{Arc, LazyLock};
 use vellum_base::SECTOR_BYTES;
 use vellum_codes::pattern::Pattern;
 
-/// Pages of no more slots than this are put together without allocating.
+/// Pages of up to this many slots are assembled without allocation.
 const FEW_SLOTS: usize = 4;
 
 static ZEROS: [u8; SECTOR_BYTES] = [0; SECTOR_BYTES];
@@ -45,12 +45,12 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// What an erased slot reads as.
+    /// The content of an erased slot.
     pub fn erased() -> Piece<'static> {
         Piece::Shared(ONES.clone())
     }
 
-    /// Writes bytes from `offset` of the slot.
+    /// Copies bytes from `offset` of the slot into `out`.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         match self {
             Piece::Zero => out.fill(0),
@@ -65,7 +65,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// The bytes, where they exist as such.
+    /// The bytes, if they exist in memory.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
             Piece::Zero => Some(&ZEROS),
@@ -82,7 +82,7 @@ pub(crate) struct PageContent<'a> {
     slots: usize,
     /// Out-of-band bytes; may be shorter than the page's.
     pub oob: &'a [u8],
-    /// False for a page whose bytes nobody will ever get back.
+    /// False for a page whose bytes are lost.
     pub readable: bool,
 }
 
@@ -116,7 +116,7 @@ impl<'a> PageContent<'a> {
         }
     }
 
-    /// One piece a slot.
+    /// The pieces, one per slot.
     #[inline]
     pub fn pieces(&self) -> &[Piece<'a>] {
         match &self.pieces {
@@ -125,7 +125,7 @@ impl<'a> PageContent<'a> {
         }
     }
 
-    /// One piece a slot.
+    /// The pieces, one per slot.
     #[inline]
     pub fn pieces_mut(&mut self) -> &mut [Piece<'a>] {
         match &mut self.pieces {
@@ -134,7 +134,7 @@ impl<'a> PageContent<'a> {
         }
     }
 
-    /// All the bytes.
+    /// All bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = vec![0; self.slots * SECTOR_BYTES];
         for (piece, sector) in self.pieces().iter().zip(out.chunks_exact_mut(SECTOR_BYTES)) {

@@ -1,7 +1,7 @@
-//! Chance without a stream: every draw is a hash of the seed and of what it is about, so it does not depend
-//! on the order in which threads or operations come.
+//! Randomness without a stream: every draw is a hash of the seed and of its subject, so it does not depend on the order
+//! of threads or operations.
 
-/// A number that depends on `seed` and on every one of `about`.
+/// A number that depends on `seed` and on all of `about`.
 #[inline]
 pub(crate) fn roll(seed: u64, about: [u64; 4]) -> u64 {
     about.into_iter().fold(mix(seed), |state, x| mix(state ^ x))

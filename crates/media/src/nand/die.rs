@@ -1,4 +1,4 @@
-//! One die: its blocks, where their pages are kept, what it did. Checks the rules of [`vellum_base::Flash`].
+//! One die: its blocks, the store of their pages, its counters. Enforces the rules of [`vellum_base::Flash`].
 
 use super::alike::Neighbourhood;
 use super::block::Block;
@@ -11,14 +11,14 @@ use super::{Chances, NandParams};
 use std::collections::VecDeque;
 use vellum_base::{BlockAddr, FlashCounters, FlashError, Geometry, PageAddr};
 
-/// Constants that every die shares.
+/// Constants shared by all dies.
 pub(crate) struct Rules {
     pub geometry: Geometry,
     pub params: NandParams,
     pub chances: Chances,
 }
 
-/// A block as it was before an erase that may yet turn out not to have begun.
+/// A block before an erase that may yet turn out not to have begun.
 pub(crate) struct Erased {
     pub block: Block,
     pub content: Option<Box<RamBlock>>,
@@ -45,7 +45,7 @@ impl Die {
         rules.geometry.block_on(self.number, block)
     }
 
-    /// Programs `pages` from page `first` of a block on. On failure, says how many were programmed.
+    /// Programs `pages` from page `first` of a block on. On failure, returns how many were programmed.
     #[inline]
     pub fn program(
         &mut self,
@@ -60,7 +60,7 @@ impl Die {
         {
             let state = &mut self.blocks[block as usize];
             (first..first + admitted as u32).for_each(|page| state.set_unreadable(page));
-            // Whatever the host took of them, none counts: whoever asked books none.
+            // However many the host stored, none counts: the caller records none of them.
             self.counters.pages_programmed -= admitted as u64;
             return Err((0, error));
         }
@@ -70,8 +70,8 @@ impl Die {
         }
     }
 
-    /// Applies the rules to each page in turn. Returns how many are to be stored, and the first failure with
-    /// the number of pages that succeeded before it. A page that fails to program is stored, unreadable.
+    /// Applies the rules to each page in turn. Returns how many are to be stored, and the first failure with the number
+    /// of pages that succeeded before it. A page that fails to program is stored as unreadable.
     #[inline]
     fn admit(
         &mut self,
@@ -108,7 +108,7 @@ impl Die {
         (pages.len(), None)
     }
 
-    /// Programs a page that fails: the block is bad from now on.
+    /// Programs a page, with a failure: the block is bad from now on.
     pub fn fail_program(&mut self, rules: &Rules, block: u32, page: u32) -> FlashError {
         let mut content = PageContent::zeros(rules.geometry.slots_per_page() as usize, &[]);
         content.readable = false;
@@ -144,8 +144,8 @@ impl Die {
         Ok(bits)
     }
 
-    /// Takes slots of a page for a copy; returns the most bits corrected. `again` if the page was read just
-    /// before and is still in the die's register.
+    /// Fetches slots of a page for a copy; returns the most bits corrected. `again` if the page was read just before
+    /// and is still in the die's register.
     #[inline]
     pub fn fetch(
         &mut self,
@@ -167,7 +167,7 @@ impl Die {
         Ok(bits)
     }
 
-    /// Finds out whether the page can be read, and what the code has to put right.
+    /// Determines whether the page can be read, and how many bits the code has to correct.
     #[inline]
     fn correct(
         &mut self,
@@ -183,7 +183,7 @@ impl Die {
         let address = rules.geometry.block_on(self.number, block).page(page);
         let state = &self.blocks[block as usize];
         if state.is_unreadable(page) {
-            // Whoever looks for what a power cut left behind reads spare areas only: that is no failure.
+            // A scan for what a power cut left behind reads only spare areas: that is not counted as a failure.
             self.counters.reads_uncorrectable += u64::from(bytes > 0);
             return Err(FlashError::Uncorrectable(address));
         }
@@ -213,7 +213,7 @@ impl Die {
         }
     }
 
-    /// Asks the store which pages of a block from before this run cannot be read.
+    /// Asks the store which pages of a block that was reopened are unreadable.
     pub fn examine(&mut self, block: u32) -> Result<(), FlashError> {
         let state = &mut self.blocks[block as usize];
         for page in self.store.find_unreadable(block, state.pages_written)? {
@@ -247,13 +247,13 @@ impl Die {
         Ok(())
     }
 
-    /// From now on the page cannot be read.
+    /// Makes the page unreadable from now on.
     pub fn spoil(&mut self, block: u32, page: u32) -> Result<(), FlashError> {
         self.blocks[block as usize].set_unreadable(page);
         self.store.spoil(block, page)
     }
 
-    /// The erase of a block fails: it is bad from now on, and what was in it is lost.
+    /// Fails the erase of a block: it is bad from now on, and its contents are lost.
     pub fn fail_erase(&mut self, rules: &Rules, block: u32) -> FlashError {
         let address = self.address(rules, block);
         let state = &mut self.blocks[block as usize];

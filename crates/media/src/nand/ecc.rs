@@ -1,14 +1,14 @@
 //! Bit errors and the error-correcting code, both modelled.
 //!
-//! The raw bit error rate grows exponentially with erases, from `rate_fresh` on a new block to `rate_rated` at
-//! the rated endurance and on at the same pace (measurements of such curves: Grupp, Davis, Swanson, "The Bleak
-//! Future of NAND Flash Memory", FAST 2012). Every codeword of 1 KiB draws its number of wrong bits from a
-//! Poisson distribution. The draw belongs to the page and its erase count: reading again gives the same.
+//! The raw bit error rate grows exponentially with erases, from `rate_fresh` on a new block to `rate_rated` at the
+//! rated endurance, and continues at the same pace (such curves were measured by Grupp, Davis, Swanson, "The Bleak
+//! Future of NAND Flash Memory", FAST 2012). Every codeword of 1 KiB draws its number of wrong bits from a Poisson
+//! distribution. The draw depends on the page and its erase count: reading again gives the same.
 //!
-//! Where neighbouring cells hold alike patterns, bits flip more often ([`super::alike`]; Cai et al., Proceedings of the
-//! IEEE 2017, on program interference, [9] of ses-dedup.txt). How much more: Cha and Kang (ETRI Journal 35(1), 2013,
-//! [11] there) measured up to 86 % fewer errors once data were randomised, which is 7 times as many where nothing is.
-//! Between the two the model is linear in the share of alike words; that is our assumption.
+//! Bits flip more often where neighbouring cells hold equal patterns ([`super::alike`]; Cai et al., Proceedings of the
+//! IEEE 2017, on program interference, [9] of ses-dedup.txt). As to how much more: Cha and Kang (ETRI Journal 35(1),
+//! 2013, [11] there) measured up to 86 % fewer errors with randomised data, so 7 times as many without. Between the two
+//! the model is linear in the share of equal words, which is our assumption.
 
 use super::dice::{fraction, roll};
 use serde::{Deserialize, Serialize};
@@ -19,28 +19,28 @@ pub const CODEWORD_BYTES: usize = 1024;
 /// Data bits and the 32 parity bytes of the paper's 32/33 code.
 const CODEWORD_BITS: f64 = 8.0 * (CODEWORD_BYTES + 32) as f64;
 
-/// How often bits flip, and how many the code puts right.
+/// The bit error rate, and how many errors the code corrects.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BitErrors {
     /// Share of wrong bits in a block never erased.
     pub rate_fresh: f64,
-    /// Share of wrong bits in a block erased as often as it is rated for.
+    /// Share of wrong bits in a block at its rated number of erases.
     pub rate_rated: f64,
-    /// Wrong bits the code corrects in a codeword; one more and the page is uncorrectable.
+    /// Number of wrong bits that the code corrects in a codeword; with one more the page is uncorrectable.
     pub correctable: u32,
-    /// How many times as many bits are wrong where all neighbours are alike; 1: what is stored does not matter.
+    /// Factor of the error rate where all neighbours are alike; 1 if the stored data do not matter.
     pub alike_factor: f64,
 }
 
 impl Default for BitErrors {
-    /// 1e-6 when new, 3e-4 at the rating; 18 bits, what a BCH code of 32 parity bytes corrects in 1 KiB; 7 times as
-    /// many where all is alike.
+    /// 1e-6 when new, 3e-4 at the rating; 18 bits, which a BCH code of 32 parity bytes corrects in 1 KiB; 7 times as
+    /// many errors where all is alike.
     fn default() -> BitErrors {
         BitErrors { rate_fresh: 1e-6, rate_rated: 3e-4, correctable: 18, alike_factor: 7.0 }
     }
 }
 
-/// What the code made of a read.
+/// The result of decoding a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Corrected {
     /// The most wrong bits in one codeword.
@@ -56,17 +56,17 @@ impl BitErrors {
         self.rate_fresh * (self.rate_rated / self.rate_fresh).powf(age)
     }
 
-    /// The same where a share of what is stored is alike ([`super::Nand::alikeness`]).
+    /// The same where a share `alike` of the stored words is alike ([`super::Nand::alikeness`]).
     pub fn rate_alike(&self, erase_count: u32, endurance: u32, alike: f64) -> f64 {
         self.rate(erase_count, endurance) * (1.0 + (self.alike_factor - 1.0) * alike)
     }
 
-    /// True if what is stored makes a difference.
+    /// True if the stored data make a difference.
     pub(crate) fn looks_at_data(&self) -> bool {
         self.alike_factor != 1.0
     }
 
-    /// Decodes codewords of a page, of each of which `alike` says how alike it is; `None` if one has too many errors.
+    /// Decodes codewords of a page, with `alike` giving the similarity of each; `None` if one has too many errors.
     pub(crate) fn decode(
         &self,
         seed: u64,
@@ -94,7 +94,7 @@ impl BitErrors {
     }
 }
 
-/// The Poisson-distributed number with this mean for a uniform `draw`, at most `max`.
+/// The Poisson-distributed number of this mean for a uniform `draw`, at most `max`.
 fn poisson(mean: f64, draw: f64, max: u32) -> u32 {
     let mut probability = (-mean).exp();
     let mut below = probability;

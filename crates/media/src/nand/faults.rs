@@ -1,14 +1,14 @@
-//! Faults on demand.
+//! Fault injection.
 //!
 //! The model. A device may, at an operation chosen by its number:
 //! 1. fail to program a page or to erase a block; the block is bad from then on (this is reported);
-//! 2. lose its power: that operation is torn, and nothing works until the power is back;
-//! 3. lie: report a program that stored nothing, or that landed on another page;
-//! 4. get an error from the host's file system; until it is opened again it takes no more writes.
+//! 2. lose power: that operation is torn, and nothing works until the power is back;
+//! 3. lie: report success for a program that stored nothing, or that hit another page;
+//! 4. get an error from the host's file system; until it is reopened it accepts no more writes.
 //!
-//! And at any time bits of a page may rot, seen by the error-correcting code or not. Chances that grow with
-//! wear are in [`super::Wear`]. It never invents content: whatever is read was once written here, or is
-//! erased, or is noise that no checksum passes.
+//! At any time, bits of a page may rot, detected by the error-correcting code or not. Probabilities that grow with wear
+//! are in [`super::Wear`]. Content is never invented: whatever is read was once written here, or is erased, or is noise
+//! that no checksum passes.
 
 use super::content::PageContent;
 use super::dice::{noise, roll};
@@ -18,26 +18,26 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
 use vellum_base::{Flash, FlashError, IoClass, PageAddr};
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A program fails and is reported so. Counts programs.
+    /// A program fails, which is reported. Counts programs.
     ProgramFails,
-    /// An erase fails and is reported so. Counts erases.
+    /// An erase fails, which is reported. Counts erases.
     EraseFails,
-    /// The power goes during a program or an erase. Counts both.
+    /// Power is lost during a program or an erase. Counts both.
     PowerCut,
-    /// The power goes during a write to the NVRAM: a prefix is written. Counts NVRAM writes.
+    /// Power is lost during a write to the NVRAM: a prefix is written. Counts NVRAM writes.
     PowerCutInNvram,
-    /// A program is reported fine and stores nothing. Counts programs.
+    /// A program is reported as successful but stores nothing. Counts programs.
     ProgramLost,
-    /// A program is reported fine, but its bytes replace those of a page programmed earlier (if it is not
-    /// written, they are lost). Counts programs.
+    /// A program is reported as successful, but its bytes replace those of a page programmed earlier (if that page is
+    /// not written, they are lost). Counts programs.
     ProgramMisdirected {
         /// The page whose bytes are replaced.
         to: PageAddr,
     },
-    /// The host answers with this `errno` (5 is EIO, 28 ENOSPC). Counts every call.
+    /// The host returns this `errno` (5 is EIO, 28 ENOSPC). Counts every call.
     Host {
         /// The error number.
         errno: i32,
@@ -68,7 +68,7 @@ impl Fault {
     }
 }
 
-/// The faults that wait for their call.
+/// The armed faults.
 #[derive(Default)]
 pub(crate) struct Plan {
     armed: AtomicBool,
@@ -86,7 +86,7 @@ impl Plan {
         self.armed.store(false, Relaxed);
     }
 
-    /// True if any fault waits: a load, so that a device without faults pays nothing.
+    /// True if any fault is armed: a single load, so that a device without faults pays almost nothing.
     #[inline]
     pub fn is_armed(&self) -> bool {
         self.armed.load(Relaxed)
@@ -112,7 +112,7 @@ impl Plan {
 }
 
 impl Shared {
-    /// Counts a call that has no page; an error if a fault hits it.
+    /// Counts a call without a page; an error if a fault hits it.
     #[inline]
     pub(crate) fn count(&self, call: Call) -> Result<Option<Fault>, FlashError> {
         if !self.faults.is_armed() {
@@ -136,12 +136,12 @@ impl Nand {
         self.shared.faults.arm(nth, fault);
     }
 
-    /// Forgets the faults that have not happened yet.
+    /// Cancels the faults that have not happened yet.
     pub fn disarm(&self) {
         self.shared.faults.clear();
     }
 
-    /// Bit rot that the error-correcting code sees: the page is uncorrectable from now on.
+    /// Bit rot detected by the error-correcting code: the page is uncorrectable from now on.
     pub fn spoil(&self, page: PageAddr) -> Result<(), FlashError> {
         self.check_page(page)?;
         let (die, block) = self.locate(page.block);
@@ -152,7 +152,7 @@ impl Nand {
         }
     }
 
-    /// Bit rot that the error-correcting code does not see: flips one bit of a programmed page's data.
+    /// Bit rot not detected by the error-correcting code: flips one bit of a programmed page's data.
     pub fn flip_bit(&self, page: PageAddr, bit: u64) -> Result<(), FlashError> {
         self.check_page(page)?;
         let mut data = vec![0; self.geometry().page_bytes as usize];
@@ -195,7 +195,7 @@ impl Nand {
         }
     }
 
-    /// A content that was cut short: the first part as meant, then noise.
+    /// Truncated content: the first part as intended, then noise.
     pub(crate) fn garbled(&self, page: PageAddr, content: &PageContent<'_>) -> (Vec<u8>, Vec<u8>) {
         let draw = roll(self.rules.params.seed, [0x6A4B, page.block.0 as u64, page.page as u64, 0]);
         let mut data = content.to_bytes();
@@ -209,7 +209,7 @@ impl Nand {
     }
 }
 
-/// What a page looks like that was never programmed although the device says so.
+/// The content of a page that was never programmed although the device reported success.
 fn erased_page<'a>(like: &PageContent<'_>) -> PageContent<'a> {
     static ONES: [u8; 16 * 1024] = [0xFF; 16 * 1024];
     let mut page = PageContent::zeros(like.pieces().len(), &ONES[..like.oob.len()]);

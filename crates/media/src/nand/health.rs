@@ -1,4 +1,4 @@
-//! Whether the device has power, and whether it may still be written.
+//! Whether the device has power, and whether it may be written.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use vellum_base::FlashError;
@@ -7,7 +7,7 @@ const OFF: u8 = 1;
 const POISONED: u8 = 2;
 const READ_ONLY: u8 = 4;
 
-/// Flags that every call looks at, in one byte.
+/// Flags checked by every call, in one byte.
 #[derive(Default)]
 pub(crate) struct Health {
     flags: AtomicU8,
@@ -16,13 +16,13 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// A device with `cuts` power cuts behind it.
+    /// A device that has had `cuts` power cuts.
     pub fn new(cuts: u64, read_only: bool) -> Health {
         let flags = AtomicU8::new(if read_only { READ_ONLY } else { 0 });
         Health { flags, cuts: AtomicU64::new(cuts), unsynced: AtomicBool::new(false) }
     }
 
-    /// Refuses if the power is off.
+    /// Fails if the power is off.
     #[inline]
     pub fn check_read(&self) -> Result<(), FlashError> {
         match self.flags.load(Relaxed) & OFF {
@@ -31,7 +31,7 @@ impl Health {
         }
     }
 
-    /// Refuses if the power is off, or nothing may be written.
+    /// Fails if the power is off, or writing is not allowed.
     #[inline]
     pub fn check_write(&self) -> Result<(), FlashError> {
         match self.flags.load(Relaxed) {
@@ -40,22 +40,22 @@ impl Health {
         }
     }
 
-    /// From now on nothing may be written.
+    /// Forbids all writes from now on.
     pub fn poison(&self) {
         self.flags.fetch_or(POISONED, Relaxed);
     }
 
-    /// True if nothing may be written because an earlier write failed.
+    /// True if writing is forbidden because an earlier write failed.
     pub fn is_poisoned(&self) -> bool {
         self.flags.load(Relaxed) & POISONED != 0
     }
 
-    /// True if it was opened for reading only.
+    /// True if it was opened read-only.
     pub fn is_read_only(&self) -> bool {
         self.flags.load(Relaxed) & READ_ONLY != 0
     }
 
-    /// The power goes, unless it is off already.
+    /// Turns the power off, unless it is off already.
     pub fn power_off(&self) {
         if self.flags.fetch_or(OFF, Relaxed) & OFF == 0 {
             self.cuts.fetch_add(1, Relaxed);
@@ -67,18 +67,18 @@ impl Health {
         self.flags.load(Relaxed) & OFF != 0
     }
 
-    /// Power is back. `forgive` forgets failed writes, too.
+    /// Turns the power on. `forgive` also forgets failed writes.
     pub fn revive(&self, forgive: bool) {
         self.flags.fetch_and(if forgive { READ_ONLY } else { READ_ONLY | POISONED }, Relaxed);
     }
 
-    /// Power cuts so far.
+    /// Number of power cuts so far.
     pub fn cuts(&self) -> u64 {
         self.cuts.load(Relaxed)
     }
 
-    /// Something has changed that a sync has to make safe. Called after the change: called before it, a sync
-    /// in between would take the flag and miss the change.
+    /// Records a change that a sync has to make durable. Called after the change: otherwise a sync in between would
+    /// take the flag and miss the change.
     #[inline]
     pub fn touch(&self) {
         if !self.unsynced.load(Relaxed) {

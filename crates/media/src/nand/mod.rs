@@ -1,14 +1,14 @@
 //! Virtual NAND flash.
 //!
-//! A [`Nand`] is a set of dies, each behind its own lock, so that dies work in parallel. A die checks the rules
-//! of [`Flash`] and hands the bytes to a store: memory ([`Nand::ram`]) or an image file
-//! ([`crate::image::Image`]). Time is not modelled here; [`crate::timing::Timed`] does that.
+//! A [`Nand`] is a set of dies, each behind its own lock, so that dies work in parallel. A die enforces the rules of
+//! [`Flash`] and passes the bytes to a store: memory ([`Nand::ram`]) or an image file ([`crate::image::Image`]). Time
+//! is not modelled here; [`crate::timing::Timed`] does that.
 //!
-//! 1. The lock of at most one die is held at a time: a copy takes the pieces out of one die, then gives them
-//!    to the other. A batch keeps it while it stays on the die.
-//! 2. Chance (bad blocks, failures, bit errors, torn pages) is a function of the seed and the address, not of
+//! 1. At most one die is locked at a time: a copy takes the pieces out of one die, then passes them to the other. A
+//!    batch keeps the lock while it stays on the die.
+//! 2. Random events (bad blocks, failures, bit errors, torn pages) are a function of the seed and the address, not of
 //!    the order of calls: see `dice`.
-//! 3. With every kind of trouble off ([`Wear::default`], nothing armed) none of it costs more than a load.
+//! 3. With all faults disabled ([`Wear::default`], nothing armed) the fault checks cost no more than a load.
 
 pub mod alike;
 mod block;
@@ -52,21 +52,21 @@ use vellum_base::{
     Nvram, Result,
 };
 
-/// How a virtual device is made.
+/// Parameters of a virtual device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NandParams {
-    /// Decides which blocks are bad, which operations fail, how pages tear.
+    /// Seed of bad blocks, failures and torn pages.
     pub seed: u64,
-    /// Erases a block is rated for.
+    /// Rated erases of a block.
     pub endurance: u32,
     /// Share of blocks that are bad from the factory.
     pub factory_bad_share: f64,
     /// Bytes of NVRAM; 0 for none.
     pub nvram_bytes: usize,
-    /// What happens by chance.
+    /// Random faults.
     pub wear: Wear,
-    /// How many of a die's latest erases a power cut can find not begun, and undo. In memory only; each costs
-    /// the memory of what the block held.
+    /// How many of a die's latest erases a power cut can find not begun, and undo. In memory only; each takes as much
+    /// memory as the block's contents.
     pub erases_kept: usize,
 }
 
@@ -84,14 +84,14 @@ impl Default for NandParams {
     }
 }
 
-/// What happens by chance. The default is nothing.
+/// Probabilities of random faults. All are zero by default.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Wear {
-    /// Chance that a program fails.
+    /// Probability that a program fails.
     pub program_failure: f64,
-    /// Chance that an erase fails.
+    /// Probability that an erase fails.
     pub erase_failure: f64,
-    /// Bit errors, and the code against them.
+    /// Bit errors, and the code that corrects them.
     pub bit_errors: Option<BitErrors>,
 }
 
@@ -104,18 +104,18 @@ pub struct Nand {
     medium: Option<Medium>,
 }
 
-/// A device that can lose its power at any moment.
+/// A device that can lose power at any moment.
 pub trait PowerCut {
-    /// The power goes now. `in_flight` are the operations that were not finished, in the order of submission:
-    /// those begun are torn, the others did not happen.
+    /// Cuts the power now. `in_flight` are the unfinished operations in order of submission: those begun are torn, the
+    /// others did not happen.
     fn power_cut_now(&self, in_flight: &[InFlight]) -> Result<(), FlashError>;
 }
 
-/// What stands behind a device that outlives the process.
+/// The persistent storage of a device that outlives the process.
 pub(crate) trait Backing: Send + Sync {
-    /// A sync begins: NVRAM writes from now on belong to the next one.
+    /// Begins a sync: NVRAM writes from now on belong to the next one.
     fn begin_sync(&self);
-    /// Makes the block states, the counters and all written before safe. `closing` is the goodbye.
+    /// Makes the block states, the counters and all earlier writes durable. `closing` for the last sync.
     fn sync(
         &self,
         blocks: Vec<(BlockAddr, Block)>,
@@ -126,28 +126,28 @@ pub(crate) trait Backing: Send + Sync {
 
 struct Medium {
     backing: Box<dyn Backing>,
-    /// The counters as they stood at the start of this run.
+    /// The counters at the start of this run.
     counters_before: FlashCounters,
-    /// Held for the whole of a sync.
+    /// Held during a sync.
     syncing: Mutex<()>,
 }
 
-/// What the device and its NVRAM have in common.
+/// State shared by the device and its NVRAM.
 pub(crate) struct Shared {
     health: Health,
     faults: Plan,
-    /// What a code above put right, and what it could not.
+    /// Bits corrected, and reads not correctable, by a code above.
     bits_corrected_above: AtomicU64,
     reads_uncorrectable_above: AtomicU64,
 }
 
-/// [`Wear`]'s chances as thresholds.
+/// The probabilities of [`Wear`] as thresholds.
 pub(crate) struct Chances {
     program_failure: u64,
     erase_failure: u64,
 }
 
-/// The parts of a device with a medium.
+/// The parts of a persistent device.
 pub(crate) struct Parts {
     pub geometry: Geometry,
     pub params: NandParams,
@@ -190,7 +190,7 @@ impl Nand {
         Ok(Nand::assemble(geometry, params, dies, nvram, None, Health::default()))
     }
 
-    /// A device on a medium.
+    /// Assembles a persistent device.
     pub(crate) fn on(parts: Parts) -> Nand {
         let health = Health::new(parts.counters.power_cuts, parts.read_only);
         let Parts { geometry, params, dies, nvram, nvram_backing, backing, counters, .. } = parts;
@@ -222,13 +222,13 @@ impl Nand {
         Nand { rules: Rules { geometry, params, chances }, dies, shared, nvram, medium: None }
     }
 
-    /// How the device was made.
+    /// The parameters the device was created with.
     pub fn params(&self) -> &NandParams {
         &self.rules.params
     }
 
-    /// A copy of a device in memory that goes its own way, powered on and with no fault armed; so a test can
-    /// try every continuation from one state. `None` if the device is an image.
+    /// An independent copy of a device in memory, powered on and with no fault armed, so that a test can try every
+    /// continuation from one state. `None` if the device is an image.
     pub fn fork(&self) -> Option<Nand> {
         let mut dies = Vec::with_capacity(self.dies.len());
         for die in &self.dies {
@@ -242,10 +242,10 @@ impl Nand {
         Some(Nand::assemble(self.rules.geometry, self.rules.params.clone(), dies, nvram, None, health))
     }
 
-    /// Syncs an image and says goodbye to it. Dropping does the same, but swallows errors.
+    /// Syncs and closes an image. Dropping does the same, but ignores errors.
     pub fn close(self) -> Result<()> {
         let result = self.goodbye();
-        self.shared.health.poison(); // nothing is left for drop to do
+        self.shared.health.poison(); // leaves nothing to do for drop
         result.map_err(Into::into)
     }
 
@@ -259,7 +259,7 @@ impl Nand {
     fn sync_as(&self, closing: bool) -> Result<(), FlashError> {
         let Some(medium) = &self.medium else { return Ok(()) };
         let _one_at_a_time = medium.syncing.lock();
-        // What a failed sync of another lost, no later one can make good.
+        // A later sync cannot make up for what a failed one of another thread lost.
         self.shared.health.check_write()?;
         if !self.shared.health.take_unsynced() && !closing {
             return Ok(());
@@ -363,12 +363,12 @@ impl Tally for Nand {
 
 impl Drop for Nand {
     fn drop(&mut self) {
-        // An error has nowhere to go; whoever wants it calls `close`.
+        // Errors cannot be returned here; callers that want them call `close`.
         let _ = self.goodbye();
     }
 }
 
-/// A block as the factory delivers it.
+/// A block as delivered by the factory.
 pub(crate) fn new_block(params: &NandParams, address: BlockAddr) -> Block {
     let draw = dice::roll(params.seed, [0xBAD, address.0 as u64, 0, 0]);
     Block::new(draw < dice::threshold(params.factory_bad_share))

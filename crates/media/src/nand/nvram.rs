@@ -1,4 +1,4 @@
-//! The small memory that keeps its bytes without power.
+//! The small memory that keeps its contents when power is lost.
 
 use super::Shared;
 use super::dice::roll;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{FlashError, Nvram};
 
-/// Where NVRAM writes go besides memory.
+/// Persistent storage of NVRAM writes.
 pub(crate) trait NvramBacking: Send + Sync {
-    /// Writes through; `apart` as of [`Nvram::write_apart`].
+    /// Writes through; `apart` as in [`Nvram::write_apart`].
     fn write(&self, offset: usize, data: &[u8], apart: bool) -> Result<(), FlashError>;
 }
 
-/// NVRAM in memory, written through to its backing where it has one.
+/// NVRAM in memory, written through to its backing if it has one.
 pub(crate) struct NvramDevice {
     bytes: Mutex<Vec<u8>>,
     backing: Option<Box<dyn NvramBacking>>,
@@ -47,7 +47,7 @@ impl NvramDevice {
         Ok(())
     }
 
-    /// What it holds.
+    /// A copy of its contents.
     pub fn content(&self) -> Vec<u8> {
         self.bytes.lock().clone()
     }

@@ -1,12 +1,12 @@
-//! What a power cut leaves behind.
+//! The state that a power cut leaves behind.
 //!
 //! 1. The page being programmed is absent, complete, unreadable, or its first part followed by noise.
-//! 2. The block being erased is as before, erased, or half-erased: some pages as before, the others unreadable,
-//!    and no page can be programmed until it is erased again. Only an erase that ended is counted.
-//! 3. Operations that had not begun did not happen; nothing else changes. The NVRAM keeps its bytes.
+//! 2. The block being erased is as before, erased, or half-erased: some pages as before, the others unreadable, and no
+//!    page can be programmed until it is erased again. Only an erase that completed is counted.
+//! 3. Operations that had not begun did not happen; nothing else changes. The NVRAM keeps its contents.
 //! 4. Until [`Nand::power_on`] every call fails with [`FlashError::PowerLost`].
 //!
-//! Which of the outcomes it is depends on the seed, the page and the block's erase count.
+//! The outcome depends on the seed, the page and the block's erase count.
 
 use super::content::PageContent;
 use super::dice::roll;
@@ -16,16 +16,16 @@ use super::{Nand, PowerCut};
 use crate::one_of::OneOf;
 use vellum_base::{BlockAddr, FlashError, PageAddr};
 
-/// An operation that the device was told to do and had not finished when the power went.
+/// An operation that was submitted and not finished when the power was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlight {
     /// Which operation.
     pub what: InFlightOp,
-    /// False if it was still waiting for its turn.
+    /// False if it was still queued.
     pub started: bool,
 }
 
-/// The kinds of operation that change something.
+/// The operations that change the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InFlightOp {
     /// Programming a page.
@@ -34,7 +34,7 @@ pub enum InFlightOp {
     Erase(BlockAddr),
 }
 
-/// How a torn program ends.
+/// Outcomes of a torn program.
 enum Torn {
     Absent,
     Complete,
@@ -42,7 +42,7 @@ enum Torn {
     Garbled,
 }
 
-/// How a torn erase ends.
+/// Outcomes of a torn erase.
 #[derive(PartialEq)]
 enum HalfErased {
     AsBefore,
@@ -51,7 +51,7 @@ enum HalfErased {
 }
 
 impl Nand {
-    /// The power goes during the `nth` program or erase from now (1 is the next).
+    /// Cuts the power during the `nth` program or erase from now (1 is the next).
     pub fn power_cut_at(&self, nth: u64) {
         self.arm(nth, Fault::PowerCut);
     }
@@ -61,14 +61,14 @@ impl Nand {
         self.shared.health.is_off()
     }
 
-    /// The power is back, and the device in memory as good as newly opened: armed faults and failed writes are
-    /// forgotten. An image that failed to be written stays so until it is opened again.
+    /// Turns the power on. A device in memory is like newly opened: armed faults and failed writes are forgotten. An
+    /// image with a failed write stays in that state until it is reopened.
     pub fn power_on(&self) {
         self.disarm();
         self.shared.health.revive(self.medium.is_none());
     }
 
-    /// Programs a page while the power goes.
+    /// Programs a page during a power cut.
     pub(crate) fn tear_program(&self, page: PageAddr, content: &PageContent<'_>) -> Result<(), FlashError> {
         self.shared.health.power_off();
         let (die, block) = self.locate(page.block);
@@ -89,7 +89,7 @@ impl Nand {
         Err(FlashError::PowerLost)
     }
 
-    /// Erases a block while the power goes.
+    /// Erases a block during a power cut.
     pub(crate) fn tear_erase(&self, address: BlockAddr) -> Result<(), FlashError> {
         self.shared.health.power_off();
         let (die, block) = self.locate(address);
@@ -103,7 +103,7 @@ impl Nand {
         Err(FlashError::PowerLost)
     }
 
-    /// The program had taken effect; makes it look as if the power had gone meanwhile.
+    /// Tears a program that has already taken effect, as if the power had been cut during it.
     fn cut_program(&self, page: PageAddr, started: bool) -> Result<(), FlashError> {
         let (lock, block) = self.locate(page.block);
         let mut die = lock.lock();
@@ -135,9 +135,9 @@ impl Nand {
         Ok(())
     }
 
-    /// The erase had taken effect; makes it look as if the power had gone meanwhile. What the block held is
-    /// known only in memory and for the latest `erases_kept` erases; otherwise a block whose erase had begun
-    /// is unreadable, and one whose erase had not begun is erased.
+    /// Tears an erase that has already taken effect, as if the power had been cut during it. The block's former
+    /// contents are known only in memory and for the latest `erases_kept` erases; otherwise a block whose erase had
+    /// begun becomes unreadable, and one whose erase had not begun stays erased.
     fn cut_erase(&self, address: BlockAddr, started: bool) -> Result<(), FlashError> {
         let (lock, block) = self.locate(address);
         let die = &mut *lock.lock();
@@ -173,7 +173,7 @@ impl Nand {
         Ok(())
     }
 
-    /// Makes half of the block's pages unreadable, and all of them used.
+    /// Makes half of the block's pages unreadable, and counts all of them as written.
     fn mix(&self, die: &mut Die, address: BlockAddr, block: u32) -> Result<(), FlashError> {
         let state = &mut die.blocks[block as usize];
         let written = std::mem::replace(&mut state.pages_written, self.rules.geometry.pages_per_block);

@@ -1,8 +1,8 @@
-//! Pages in memory. A sector that is a [`Pattern`] takes 24 bytes, one of zeros the same 24, any other its
-//! 4 KiB on the heap, shared between copies.
+//! Pages in memory. A sector that is a [`Pattern`] or zeros takes 24 bytes; any other takes these and its 4 KiB on the
+//! heap, shared between copies.
 //!
 //! 1. A block's slots and out-of-band bytes grow page by page; an erased block holds nothing.
-//! 2. The memory of an erased block is used again for the next block of the die; it never goes back to the system.
+//! 2. The memory of an erased block is reused for the next block of the die; it is never returned to the system.
 
 use super::content::{PageContent, Piece};
 use super::store::PageStore;
@@ -11,12 +11,12 @@ use vellum_base::{FlashError, Geometry, SECTOR_BYTES};
 use vellum_codes::pattern::Pattern;
 use vellum_codes::{prefetch, prefetch_before};
 
-/// Erased blocks whose vectors a die keeps for reuse.
+/// Maximum number of erased blocks whose vectors a die keeps for reuse.
 const SPARE_MAX: usize = 16;
-/// Who reads out-of-band bytes alone is a collector, and goes through the block with much other work between: so far
-/// ahead of it pages are brought into the cache.
+/// Out-of-band bytes alone are read by garbage collection, which goes through a block with much other work in between:
+/// so this many pages ahead of it are prefetched into the cache.
 const PAGES_AHEAD: usize = 8;
-/// In a slot with no lines: `head` is an index into the block's boxes.
+/// In a slot without lines: `head` is an index into the block's boxes.
 const BOXED: u64 = 1;
 
 /// A pattern; or, with `lines` zero, zeros (`full` is 0) or bytes in a box (`full` is [`BOXED`]).
@@ -44,7 +44,7 @@ pub(crate) struct RamStore {
     blocks: Vec<Option<Box<RamBlock>>>,
     #[expect(clippy::vec_box, reason = "boxes move between here and `blocks`")]
     spare: Vec<Box<RamBlock>>,
-    /// Sectors of erased blocks, to be filled again: memory fresh from the system costs more than the copy into it.
+    /// Sectors of erased blocks for reuse: fresh memory from the system costs more than the copy into it.
     sectors: Vec<Arc<[u8]>>,
 }
 
@@ -86,7 +86,7 @@ impl RamBlock {
         Slot { full: BOXED, head: self.boxes.len() as u64 - 1, lines: 0 }
     }
 
-    /// A sector; `boxed` makes a piece of one that is bytes.
+    /// The piece of a slot; `boxed` makes that of a sector of bytes.
     #[inline]
     fn piece<'s, 'p>(&'s self, slot: usize, boxed: impl FnOnce(&'s Arc<[u8]>) -> Piece<'p>) -> Piece<'p> {
         match self.slots[slot] {
@@ -96,7 +96,7 @@ impl RamBlock {
         }
     }
 
-    /// Forgets everything; the sectors that nobody shares go to `sectors`.
+    /// Drops everything; sectors that are not shared go to `sectors`.
     fn clear(&mut self, sectors: &mut Vec<Arc<[u8]>>) {
         self.slots.clear();
         self.oob.clear();
@@ -104,7 +104,7 @@ impl RamBlock {
     }
 }
 
-/// A sector with these bytes, in the memory of `used` if nobody else has that.
+/// A sector with these bytes, in the memory of `used` unless that is shared.
 fn filled(used: Option<Arc<[u8]>>, bytes: &[u8]) -> Arc<[u8]> {
     let Some(mut sector) = used else { return Arc::from(bytes) };
     match Arc::get_mut(&mut sector) {
@@ -182,7 +182,7 @@ impl PageStore for RamStore {
             block.slots.iter().skip(first).take(slots).filter(|slot| slot.lines == 0 && slot.full == BOXED)
         {
             if let Some(sector) = block.boxes.get(slot.head as usize) {
-                // The reference count, which a copy adds to, lies before the bytes.
+                // The reference count, which a copy increments, is stored before the bytes.
                 prefetch_before(sector, 2 * size_of::<usize>());
             }
         }

@@ -1,5 +1,4 @@
-//! Carrying out operations: checks what the caller may get wrong, brings together the content of pages, and
-//! hands them to their die.
+//! Running operations: validates the caller's arguments, assembles the content of pages, and passes them to their die.
 
 use super::Nand;
 use super::content::{PageContent, Piece};
@@ -9,10 +8,10 @@ use crate::one_of::OneOf;
 use vellum_base::sync::Mutex;
 use vellum_base::{BlockAddr, FlashError, FlashOp, Geometry, PageAddr, SECTOR_BYTES, Source};
 
-/// Longest run of pages that goes to an image in one write.
+/// Maximum number of pages written to an image in one call.
 const RUN_PAGES_MAX: usize = 64;
 
-/// The die that a batch is at.
+/// The die used by a batch.
 pub(super) type Dies<'a> = OneOf<'a, Die>;
 
 impl Nand {
@@ -112,7 +111,7 @@ impl Nand {
         result.map_err(|(_, error)| self.poison_if_host(error))
     }
 
-    /// Programs of neighbouring pages of one block, as one write.
+    /// Programs adjacent pages of one block, as one write.
     pub(super) fn program_run(
         &self,
         dies: &mut Dies<'_>,
@@ -164,7 +163,7 @@ impl Nand {
         result.map_err(|error| self.poison_if_host(error))
     }
 
-    /// After an error of the host's, nobody knows what was written.
+    /// After an error of the host it is unknown what was written, so the device is poisoned.
     #[cold]
     fn poison_if_host(&self, error: FlashError) -> FlashError {
         if matches!(error, FlashError::Io(_) | FlashError::Full(_)) {
@@ -188,7 +187,7 @@ impl Nand {
         1 + ops.iter().enumerate().take(RUN_PAGES_MAX).skip(1).take_while(|x| follows(*x)).count()
     }
 
-    /// Tells dies in memory what a batch is about to copy.
+    /// Announces to dies in memory what a batch is about to copy.
     pub(super) fn expect_copies(&self, dies: &mut Dies<'_>, ops: &[FlashOp<'_>]) {
         for op in ops {
             let FlashOp::Program { parts, .. } = op else { continue };
@@ -201,8 +200,7 @@ impl Nand {
         }
     }
 
-    /// Brings together what a page is programmed from, in a page of zeros. Returns the most bits corrected on
-    /// the way.
+    /// Assembles the content of a page in `content`, a page of zeros. Returns the most bits corrected on the way.
     #[inline]
     fn stage<'a>(
         &self,
@@ -241,12 +239,12 @@ impl Nand {
         for (piece, sector) in pieces.iter_mut().zip(bytes.chunks_exact(SECTOR_BYTES)) {
             *piece = match &self.medium {
                 None => Piece::recognise(sector),
-                Some(_) => Piece::Borrowed(sector), // an image keeps bytes
+                Some(_) => Piece::Borrowed(sector), // an image stores bytes
             };
         }
     }
 
-    /// The same for parts that do not begin and end with slots.
+    /// The same for parts that are not aligned to slots.
     #[cold]
     fn stage_bytes(
         &self,

@@ -1,20 +1,20 @@
-//! Times at which a bus is taken, in advance.
+//! Periods for which a bus is reserved in advance.
 //!
-//! 1. Bookings are sorted, do not overlap, and do not touch (touching ones are one).
-//! 2. There are at most [`BOOKINGS_MAX`]: beyond that the gap between the first two is given up.
+//! 1. Bookings are sorted, do not overlap, and do not touch (touching ones are merged).
+//! 2. There are at most [`BOOKINGS_MAX`]: beyond that the gap between the first two is closed.
 
 use std::collections::VecDeque;
 use vellum_base::Nanos;
 
 const BOOKINGS_MAX: usize = 64;
 
-/// Taken times, as (start, end).
+/// Reserved periods, as (start, end).
 #[derive(Default)]
 pub(super) struct Bookings(VecDeque<(Nanos, Nanos)>);
 
 impl Bookings {
-    /// Takes the first gap of `length` that begins at `ready` or later; returns its end. Forgets what lies
-    /// before `now`.
+    /// Books the first gap of `length` that begins at `ready` or later; returns its end. Drops bookings that end before
+    /// `now`.
     #[inline]
     pub fn book(&mut self, now: Nanos, ready: Nanos, length: Nanos) -> Nanos {
         let taken = &mut self.0;

@@ -1,8 +1,8 @@
 //! The busy-until timelines of a channel's bus and dies.
 //!
-//! 1. `until` never goes back; work is accounted once.
-//! 2. A die's queue is sorted by start. The erase that waits for its `after` stands beside it until work comes
-//!    that does not fit before it.
+//! 1. `until` never decreases; work is accounted once.
+//! 2. A die's queue is sorted by start. An erase that waits for its `after` is parked beside it until work arrives that
+//!    does not fit before the erase.
 
 use super::Timing;
 use super::bookings::Bookings;
@@ -10,15 +10,15 @@ use crate::nand::InFlightOp;
 use std::collections::VecDeque;
 use vellum_base::{BlockAddr, Nanos, PageAddr};
 
-/// Unfinished programs and erases a die remembers. With more than that queued, the oldest count as finished.
+/// Maximum number of unfinished programs and erases tracked per die. Beyond that, the oldest count as finished.
 const QUEUE_MAX: usize = 4096;
 
-/// A program or an erase in its place in time.
+/// A program or an erase with its times.
 #[derive(Clone, Copy)]
 pub(super) struct Flight {
     pub start: Nanos,
     pub end: Nanos,
-    /// From when on a power cut does not undo it: its end, or when the protected buffer took it.
+    /// The time from which a power cut does not undo it: its end, or when the protected buffer accepted it.
     pub safe: Nanos,
     pub what: InFlightOp,
 }
@@ -26,17 +26,17 @@ pub(super) struct Flight {
 /// A bus and the dies on it.
 pub(super) struct Channel {
     timing: Timing,
-    /// Picoseconds per byte: exact enough, and no division on the way.
+    /// Picoseconds per byte: precise enough, and avoids a division per transfer.
     byte_ps: u64,
-    /// Pages of each die that the protected buffer holds.
+    /// Pages of each die that fit into the protected buffer.
     protected: usize,
-    /// When the last program is finished.
+    /// When the last program finishes.
     programmed: Nanos,
     bus: Bus,
     dies: Vec<DieClock>,
 }
 
-/// When a bus is done with all its work, and when it serves the reads that somebody waits for.
+/// When a bus finishes all its work, and when it is reserved for urgent reads.
 #[derive(Default)]
 struct Bus {
     until: Nanos,
@@ -46,15 +46,15 @@ struct Bus {
 
 #[derive(Default)]
 struct DieClock {
-    /// When everything submitted is done, but for the parked erase.
+    /// When everything submitted is finished, except the parked erase.
     until: Nanos,
-    /// When the reads that somebody waits for are done.
+    /// When the urgent reads are finished.
     urgent_until: Nanos,
     queue: VecDeque<Flight>,
     parked: Option<Flight>,
     /// The page sensed last, and when; nothing was programmed or erased since.
     register: Option<(PageAddr, Nanos)>,
-    /// When the register's last bytes have left.
+    /// When the register's last bytes have been transferred.
     sent: Nanos,
     busy: Nanos,
 }
@@ -83,7 +83,7 @@ impl Channel {
         self.programmed
     }
 
-    /// When the bytes of a page have arrived.
+    /// Returns when the bytes of a page have arrived.
     pub fn read(&mut self, now: Nanos, die: usize, page: PageAddr, bytes: u64, urgent: bool) -> Nanos {
         let length = Nanos(bytes * self.byte_ps / 1000);
         let die = &mut self.dies[die];
@@ -104,8 +104,8 @@ impl Channel {
         die.sent
     }
 
-    /// When a page is programmed, or safe in the protected buffer, whose content is `ready` then and sensed on the
-    /// same die `senses` times.
+    /// Returns when a page is programmed, or safe in the protected buffer. Its content is available at `ready`, and
+    /// takes `senses` senses on the same die.
     pub fn program(
         &mut self,
         now: Nanos,
@@ -133,7 +133,7 @@ impl Channel {
         safe
     }
 
-    /// When a block is erased.
+    /// Returns when a block is erased.
     pub fn erase(&mut self, now: Nanos, die: usize, block: BlockAddr, after: Nanos) -> Nanos {
         let duration = self.timing.erase;
         let die = &mut self.dies[die];
@@ -150,8 +150,8 @@ impl Channel {
         die.work(now, now.max(after), duration, InFlightOp::Erase(block), block)
     }
 
-    /// Gives away what is queued and not safe, in order, and forgets all work. What goes before something safe on
-    /// its die is safe, too: the capacitors last for both.
+    /// Passes to `give`, in order, what is queued and not safe, and forgets all work. Everything before a safe
+    /// operation on its die is safe, too: the capacitors last for both.
     pub fn drain(&mut self, now: Nanos, mut give: impl FnMut(Flight)) {
         for die in &mut self.dies {
             die.unpark();
@@ -164,7 +164,7 @@ impl Channel {
 }
 
 impl Bus {
-    /// When `length` of transfer is over that can begin when `ready`.
+    /// Returns when a transfer of `length` ends that can begin at `ready`.
     #[inline]
     fn transfer(&mut self, now: Nanos, ready: Nanos, length: Nanos) -> Nanos {
         self.busy += length;
@@ -172,7 +172,7 @@ impl Bus {
         self.until.max(ready + length)
     }
 
-    /// The same before all else.
+    /// The same with priority over everything else.
     #[inline]
     fn transfer_urgent(&mut self, now: Nanos, ready: Nanos, length: Nanos) -> Nanos {
         self.transfer(now, ready, length);
@@ -181,7 +181,7 @@ impl Bus {
 }
 
 impl DieClock {
-    /// Forgets what is finished.
+    /// Drops finished operations.
     #[inline]
     fn retire(&mut self, now: Nanos) {
         while self.queue.front().is_some_and(|flight| flight.end <= now) {
@@ -189,18 +189,18 @@ impl DieClock {
         }
     }
 
-    /// The `nth` last program that is not finished.
+    /// The `nth` last unfinished program.
     fn buffered(&self, nth: usize) -> Option<&Flight> {
         let mut programs = self.queue.iter().rev().filter(|f| matches!(f.what, InFlightOp::Program(_)));
         programs.nth(nth.checked_sub(1)?)
     }
 
-    /// True if the page's program is not finished.
+    /// True if the page's program has not finished.
     fn is_buffered(&self, page: PageAddr) -> bool {
         self.queue.iter().any(|flight| flight.is_program_of(page))
     }
 
-    /// Senses before all that has not begun; returns when that is done.
+    /// Senses before everything that has not begun; returns when that is done.
     fn sense_now(&mut self, now: Nanos, timing: &Timing) -> Nanos {
         let mut start = self.urgent_until.max(now);
         if start == now {
@@ -219,7 +219,7 @@ impl DieClock {
         end
     }
 
-    /// Puts work at the end of the queue; before the parked erase, if it fits. Returns when it starts and ends.
+    /// Appends work to the queue; before the parked erase, if it fits. Returns its start and end.
     #[inline]
     fn enqueue(
         &mut self,
@@ -241,7 +241,7 @@ impl DieClock {
         (start, self.until)
     }
 
-    /// A program or an erase.
+    /// Queues a program or an erase.
     #[inline]
     fn work(
         &mut self,
@@ -260,7 +260,7 @@ impl DieClock {
         end
     }
 
-    /// The parked erase takes its place in the queue.
+    /// Moves the parked erase into the queue.
     fn unpark(&mut self) {
         if let Some(parked) = self.parked.take() {
             self.until = self.until.max(parked.end);

@@ -1,22 +1,21 @@
-//! How long flash takes: a decorator that gives every operation of a device its time of completion.
+//! A timing model of flash: a decorator that gives every operation of a device its completion time.
 //!
 //! The model. A channel is a bus and its dies. All times are of the environment's clock; nothing sleeps here.
-//! 1. A die does one thing at a time, in order of submission. A read is a sense, then a transfer; a program is a
-//!    transfer, then the program proper; an erase takes the die alone, and begins no earlier than its `after`.
-//!    Meanwhile shorter work for other blocks goes before it.
-//! 2. Reads of every class but [`IoClass::Background`] go before all programs and erases of their die that have
-//!    not begun, and suspend the one that has: they wait for at most [`Timing::suspend`]. What was queued moves
-//!    back by as much; the times already promised for it are not revised.
+//! 1. A die runs one operation at a time, in order of submission. A read is a sense, then a transfer. A program is a
+//!    transfer, then the program proper. An erase occupies only the die, and begins no earlier than its `after`. Until
+//!    then, work for other blocks that is short enough goes first.
+//! 2. Reads of every class but [`IoClass::Background`] go before all programs and erases of their die that have not
+//!    begun, and suspend the one that has: they wait for at most [`Timing::suspend`]. Queued work is delayed by as
+//!    much; completion times already returned for it are not revised.
 //! 3. The bus serves reads of (2) before anything else, each in the first gap after its sense. Other transfers share
-//!    what is left; for them only the amount of work before counts, not the order in which it happens to be ready.
-//! 4. Dies have a second page register: a transfer overlaps with the die's next operation. A page that was
-//!    sensed last is read again without a sense. A page whose program is not finished is read from the buffer
-//!    that feeds the die, at once.
+//!    the rest; for them only the amount of earlier work counts, not the order in which it becomes ready.
+//! 4. Dies have a second page register: a transfer overlaps with the die's next operation. The page sensed last is read
+//!    again without a sense. A page whose program has not finished is read at once from the buffer that feeds the die.
 //! 5. Copy-back on one die is a sense and a program, without the bus; between dies the page crosses both buses.
-//! 6. An operation that fails on the silicon takes as long as one that does not.
-//! 7. A device whose capacitors protect its write buffer ([`Timed::with_protected_buffer`]) is done with a program
-//!    when the buffer, which is in front of the buses, has taken the page: of the programs queued on its die all but
-//!    so many are finished. A power cut then finishes it, and what is before it on that die.
+//! 6. An operation that fails on the flash takes as long as a successful one.
+//! 7. A device with a write buffer protected by capacitors ([`Timed::with_protected_buffer`]) completes a program when
+//!    the buffer, which is in front of the buses, has accepted the page: when the number of unfinished programs queued
+//!    on its die is small enough. After a power cut the device still finishes it, and everything before it on that die.
 
 mod bookings;
 mod clock;
@@ -34,22 +33,22 @@ use vellum_base::{
 
 use crate::nand::{InFlight, InFlightOp, PowerCut};
 
-/// How long the parts of an operation take.
+/// Durations of the parts of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
-    /// From the cells of a page to its register.
+    /// Sensing a page into its register.
     pub read: Nanos,
-    /// From a page's register to its cells.
+    /// Programming a page from its register.
     pub program: Nanos,
     /// Erasing a block.
     pub erase: Nanos,
     /// To suspend a program or an erase in favour of a read, and resume it.
     pub suspend: Nanos,
-    /// What a channel's bus moves.
+    /// Bandwidth of a channel's bus.
     pub channel_bytes_per_second: u64,
 }
 
-/// A device that takes its time.
+/// A device with completion times.
 pub struct Timed<F: ?Sized> {
     env: Arc<dyn Env>,
     timing: Timing,
@@ -58,10 +57,10 @@ pub struct Timed<F: ?Sized> {
     inner: Arc<F>,
 }
 
-/// The channel that a batch is at.
+/// The channel used by a batch.
 type Channels<'a> = OneOf<'a, Channel>;
 
-/// How long each part was at work since the device was made.
+/// How long each part was busy since the device was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Utilisation {
     /// Transfers, by channel.
@@ -78,8 +77,8 @@ impl<F: Flash + ?Sized> Timed<F> {
         Timed { env, timing, geometry, channels, inner }.with_protected_buffer(0)
     }
 
-    /// The device with a write buffer of so many pages a die that outlasts a power cut (rule 7). Call it before
-    /// the device is used.
+    /// Adds a write buffer of `pages_per_die` that survives a power cut (rule 7). To be called before the device is
+    /// used.
     pub fn with_protected_buffer(mut self, pages_per_die: u32) -> Timed<F> {
         let (dies, protected) = (self.geometry.dies_per_channel, pages_per_die as usize);
         let channel = |_| Mutex::new(Channel::new(dies, &self.timing, protected));
@@ -87,17 +86,17 @@ impl<F: Flash + ?Sized> Timed<F> {
         self
     }
 
-    /// The device within.
+    /// The decorated device.
     pub fn inner(&self) -> &Arc<F> {
         &self.inner
     }
 
-    /// The times it was given.
+    /// Its timing parameters.
     pub fn timing(&self) -> &Timing {
         &self.timing
     }
 
-    /// How long each part was at work.
+    /// How long each part was busy.
     pub fn utilisation(&self) -> Utilisation {
         let channels = self.channels.iter().map(|c| c.lock().bus_busy()).collect();
         let dies = (0..self.geometry.dies()).map(|die| {
@@ -107,7 +106,7 @@ impl<F: Flash + ?Sized> Timed<F> {
         Utilisation { channels, dies: dies.collect() }
     }
 
-    /// When every program so far is finished on the silicon, also those that a protected buffer has taken.
+    /// When all programs so far are finished on the flash, including those accepted by a protected buffer.
     pub fn programmed_at(&self) -> Nanos {
         self.channels.iter().map(|c| c.lock().programmed()).max().unwrap_or(Nanos::ZERO)
     }
@@ -172,7 +171,7 @@ impl<F: Flash + ?Sized> Timed<F> {
 }
 
 impl<F: Flash + PowerCut + ?Sized> Timed<F> {
-    /// The power goes now: what the dies have not finished is undone or torn in the device within.
+    /// Cuts the power now: operations that the dies have not finished are undone or torn in the decorated device.
     pub fn power_cut(&self) -> Result<(), FlashError> {
         let now = self.env.now();
         let mut in_flight = Vec::new();
@@ -234,7 +233,8 @@ impl<F: Flash + ?Sized> Timed<F> {
     }
 }
 
-/// What is computed takes no time of the flash. Parity that is stored is sensed, and only that crosses the bus.
+/// Computing parity takes no time on the flash. Reading stored parity takes a sense, and only the parity crosses the
+/// bus.
 impl<F: Flash + ?Sized> Parity for Timed<F> {
     fn code(&self) -> &'static str {
         self.inner_parity().code()
@@ -266,7 +266,7 @@ impl<F: Flash + ?Sized> Parity for Timed<F> {
     }
 }
 
-/// True if the operation failed after the die had worked on it.
+/// True if the operation failed after occupying the die.
 fn on_silicon(error: &FlashError) -> bool {
     matches!(error, FlashError::ProgramFailed(_) | FlashError::EraseFailed(_) | FlashError::Uncorrectable(_))
 }

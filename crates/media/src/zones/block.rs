@@ -1,5 +1,6 @@
-//! A block device, cut into zones of equal size: a store's tables on a [`vellum_base::BlockDevice`] of ours, which can
-//! remap. A zone is blank if its first sector was never written; a reset trims it. No write pointers are kept.
+//! A block device split into zones of equal size, for a store's tables on one of our [`vellum_base::BlockDevice`]s,
+//! which can remap. A zone is blank if its first sector was never written; a reset trims it. Write pointers are not
+//! stored.
 
 use super::equal_zones;
 use super::pointers::Pointers;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Allocation, BlockDevice, Lba, Result, SECTOR_BYTES, ZoneReport, Zones, ZonesShape};
 
-/// See the module.
+/// Zones on a block device; see the module.
 pub struct BlockZones {
     device: Arc<dyn BlockDevice>,
     shape: ZonesShape,
@@ -15,7 +16,7 @@ pub struct BlockZones {
 }
 
 impl BlockZones {
-    /// Zones of `zone_bytes`, whole sectors. What is left at the end of `device` is not used.
+    /// Splits `device` into zones of `zone_bytes`, which must be whole sectors. The rest at the end is not used.
     pub fn new(device: Arc<dyn BlockDevice>, zone_bytes: u64) -> Result<BlockZones> {
         let shape = equal_zones(device.info().bytes(), zone_bytes)?;
         let mut reports = Vec::new();

@@ -1,7 +1,7 @@
-//! The kernel's calls for zoned block devices (`linux/blkzoned.h`), the one that discards, and the one that asks
-//! whether a device may be written (`linux/fs.h`).
+//! The kernel's ioctls of zoned block devices (`linux/blkzoned.h`), for discards, and for the read-only flag of a
+//! device (`linux/fs.h`).
 //!
-//! `unsafe`: an `ioctl` writes to what its number says it does. The structures are the kernel's.
+//! `unsafe`: an `ioctl` accesses memory as its number implies. The structures are the kernel's.
 #![allow(unsafe_code)]
 
 use rustix::fd::AsFd;
@@ -9,10 +9,10 @@ use rustix::io::{Errno, Result};
 use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 
 const SECTOR_BYTES: u64 = 512;
-/// Zones asked for in one call.
+/// Number of zones requested per call.
 const AT_ONCE: usize = 512;
 
-/// What the kernel says of a zone.
+/// The kernel's description of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Zone {
     pub start_bytes: u64,
@@ -63,14 +63,14 @@ const RESET: Opcode = opcode::write::<BlkZoneRange>(0x12, 131);
 const FINISH: Opcode = opcode::write::<BlkZoneRange>(0x12, 136);
 const DISCARD: Opcode = opcode::none(0x12, 119);
 const IS_READ_ONLY: Opcode = opcode::none(0x12, 94);
-/// `head.flags`: the kernel knows capacities.
+/// `head.flags`: the kernel reports capacities.
 const HAS_CAPACITY: u32 = 1;
 const SEQUENTIAL_REQUIRED: u8 = 2;
 const READ_ONLY: u8 = 0xD;
 const FULL: u8 = 0xE;
 const OFFLINE: u8 = 0xF;
 
-/// Every zone of a device; none if it has no zones.
+/// All zones of a device; none if it has no zones.
 pub(super) fn report(device: impl AsFd) -> Result<Vec<Zone>> {
     const NONE: BlkZone = BlkZone {
         start: 0,
@@ -89,7 +89,7 @@ pub(super) fn report(device: impl AsFd) -> Result<Vec<Zone>> {
     loop {
         let head = BlkZoneReport { sector, zones: AT_ONCE as u32, flags: 0 };
         let mut report = Box::new(Report { head, zones: [NONE; AT_ONCE] });
-        // SAFETY: the kernel fills in at most `head.zones` zones behind the head, which is what there is room for.
+        // SAFETY: the kernel fills in at most `head.zones` zones after the head, for which there is room.
         match unsafe { ioctl(&device, Updater::<REPORT, Report>::new(&mut report)) } {
             Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL) if found.is_empty() => return Ok(found),
             other => other?,
@@ -116,7 +116,7 @@ fn described(zone: &BlkZone, has_capacity: bool) -> Zone {
     }
 }
 
-/// Empties the zone of `length` bytes at `start`.
+/// Resets the zone of `length` bytes at `start`.
 pub(super) fn reset(device: impl AsFd, start: u64, length: u64) -> Result<()> {
     let range = BlkZoneRange { sector: start / SECTOR_BYTES, sectors: length / SECTOR_BYTES };
     // SAFETY: the kernel reads one range.
@@ -130,13 +130,14 @@ pub(super) fn finish(device: impl AsFd, start: u64, length: u64) -> Result<()> {
     unsafe { ioctl(device, Setter::<FINISH, BlkZoneRange>::new(range)) }
 }
 
-/// Tells a block device that a range is not needed any more. [`Errno::NOTTY`] of what is none.
+/// Discards a range of a block device. [`Errno::NOTTY`] if it is no block device.
 pub(crate) fn discard(device: impl AsFd, start: u64, length: u64) -> Result<()> {
     // SAFETY: the kernel reads two numbers.
     unsafe { ioctl(device, Setter::<DISCARD, [u64; 2]>::new([start, length])) }
 }
 
-/// Whether a block device is set read-only: it is opened for writing all the same. [`Errno::NOTTY`] of what is none.
+/// Whether a block device is set read-only; such a device can still be opened for writing. [`Errno::NOTTY`] if it is no
+/// block device.
 pub(super) fn is_read_only(device: impl AsFd) -> Result<bool> {
     // SAFETY: the kernel writes one int.
     unsafe { ioctl(device, Getter::<IS_READ_ONLY, i32>::new()) }.map(|set| set != 0)
@@ -146,7 +147,7 @@ pub(super) fn is_read_only(device: impl AsFd) -> Result<bool> {
 mod tests {
     use super::*;
 
-    /// The numbers of `linux/blkzoned.h`, as other programs print them.
+    /// The numbers of `linux/blkzoned.h`, as printed by other programs.
     #[test]
     fn numbers_and_sizes_are_the_kernels() {
         assert_eq!((REPORT, RESET, FINISH, DISCARD), (0xC010_1282, 0x4010_1283, 0x4010_1288, 0x1277));

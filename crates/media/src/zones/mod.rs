@@ -1,8 +1,8 @@
-//! Devices made of zones ([`vellum_base::Zones`]): a partition or a file cut into them, the kernel's zoned block
-//! devices, any block device of ours, and a double in memory that checks every rule and loses power.
+//! Devices made of zones ([`vellum_base::Zones`]): a partition or a file split into them, the kernel's zoned block
+//! devices, any of our block devices, and a test double in memory that enforces every rule and loses power.
 //!
-//! Where nobody keeps write pointers, a zone that is not blank where it begins, or cannot be read there, counts as full
-//! after opening.
+//! On devices without stored write pointers, a zone whose start is not blank, or cannot be read, counts as full after
+//! opening.
 
 mod block;
 pub(crate) mod ioctl;
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Error, Result, SECTOR_BYTES, Zones, ZonesShape};
 
-/// Opens what `path` is: a host-managed zoned block device, or a partition or a file, cut into zones of `zone_bytes`.
+/// Opens `path`: a host-managed zoned block device, or a partition or a file, split into zones of `zone_bytes`.
 pub fn open_device(path: &Path, zone_bytes: u64, read_only: bool) -> Result<Arc<dyn Zones>> {
     Ok(match (zoned::is_zoned(path), read_only) {
         (true, false) => Arc::new(ZonedDevice::open(path)?),
@@ -31,7 +31,7 @@ pub fn open_device(path: &Path, zone_bytes: u64, read_only: bool) -> Result<Arc<
     })
 }
 
-/// So many bytes, cut into zones of equal size. What is left at the end is not used.
+/// The shape of `bytes` split into zones of equal size. The rest at the end is not used.
 fn equal_zones(bytes: u64, zone_bytes: u64) -> Result<ZonesShape> {
     if zone_bytes == 0 || !zone_bytes.is_multiple_of(SECTOR_BYTES as u64) {
         return Err(Error::invalid(format!("zones of {zone_bytes} bytes: make it a multiple of 4 KiB")));

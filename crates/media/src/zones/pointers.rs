@@ -1,4 +1,4 @@
-//! The rules of zones, and write pointers.
+//! The rules of zones, and their write pointers.
 
 use vellum_base::{Error, Result, ZoneReport, ZonesShape};
 
@@ -6,7 +6,7 @@ use vellum_base::{Error, Result, ZoneReport, ZonesShape};
 pub(super) struct Pointers {
     shape: ZonesShape,
     reports: Vec<ZoneReport>,
-    /// Zones that were written to, and neither finished nor filled.
+    /// Number of zones that have been written to, and neither finished nor filled.
     open: u32,
 }
 
@@ -53,7 +53,7 @@ impl Pointers {
         }
     }
 
-    /// The zone is there and takes writes and resets.
+    /// Checks that the zone exists and accepts writes and resets.
     pub fn check_zone(&self, zone: u32) -> Result<ZoneReport> {
         match self.reports.get(zone as usize) {
             None => Err(rule(zone, "no such zone".into())),
@@ -62,7 +62,7 @@ impl Pointers {
         }
     }
 
-    /// The write pointer has moved.
+    /// Moves the write pointer.
     pub fn set_written(&mut self, zone: u32, written: u64) {
         let in_part = |written: u64| u32::from(written > 0 && written < self.shape.zone_bytes);
         let report = &mut self.reports[zone as usize];

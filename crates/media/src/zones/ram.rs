@@ -1,9 +1,10 @@
-//! Zones in memory, for tests: every rule is checked, and a power cut takes what was not synced.
+//! Zones in memory, for tests: every rule is enforced, and a power cut loses data that was not synced.
 //!
-//! 1. With write pointers, what survives of a zone is a prefix of what was done to it since the last sync, the last
-//!    write cut at any unit.
-//! 2. Without (as [`super::RawDevice`]), each write survives in any sectors of 512 bytes, each reset by itself.
-//! 3. Which of these it is depends on the seed and on how many cuts there were.
+//! 1. With write pointers, a zone keeps a prefix of its changes since the last sync, with the last write truncated at
+//!    any unit.
+//! 2. Without them (as [`super::RawDevice`]), each write survives in any of its 512-byte sectors, and each reset
+//!    independently.
+//! 3. The outcome depends on the seed and on the number of cuts so far.
 
 use super::pointers::Pointers;
 use crate::nand::dice::{fraction, roll};
@@ -13,18 +14,18 @@ use vellum_base::{Error, Kind, Result, ZoneReport, Zones, ZonesShape};
 
 const SECTOR_BYTES: usize = 512;
 
-/// What [`RamZones`] are like.
+/// Parameters of [`RamZones`].
 #[derive(Clone, Copy, Debug)]
 pub struct RamZonesParams {
-    /// Measures.
+    /// The shape of its zones.
     pub shape: ZonesShape,
     /// True for a zoned device, false for a partition or a file.
     pub keeps_pointers: bool,
-    /// What power cuts leave.
+    /// Seed of what power cuts leave.
     pub seed: u64,
 }
 
-/// See the module.
+/// Zones in memory; see the module.
 pub struct RamZones {
     params: RamZonesParams,
     state: Mutex<State>,
@@ -35,7 +36,7 @@ struct State {
     pointers: Pointers,
     /// Zones whose resets fail.
     stuck: BTreeSet<u32>,
-    /// Changes until the power goes.
+    /// Number of changes until the power is cut.
     left: Option<u64>,
     is_off: bool,
     cuts: u64,
@@ -46,9 +47,9 @@ struct State {
 struct Content {
     bytes: Vec<u8>,
     written: u64,
-    /// Where units begin that cannot be read until they are written anew.
+    /// Offsets of units that cannot be read until they are rewritten.
     unreadable: BTreeSet<usize>,
-    /// As of the last sync.
+    /// The content at the last sync.
     safe: Option<Box<Content>>,
     changes: Vec<Change>,
 }
@@ -71,17 +72,17 @@ impl RamZones {
         RamZones { params, state: Mutex::new(state) }
     }
 
-    /// The power goes at the `nth` write, reset, finish or sync from now (1 is the next).
+    /// Cuts the power at the `nth` write, reset, finish or sync from now (1 is the next).
     pub fn power_cut_at(&self, nth: u64) {
         self.state.lock().left = Some(nth);
     }
 
-    /// Nothing goes wrong any more.
+    /// Cancels an armed power cut.
     pub fn disarm(&self) {
         self.state.lock().left = None;
     }
 
-    /// The power goes now.
+    /// Cuts the power now.
     pub fn cut_power(&self) {
         self.state.lock().is_off = true;
     }
@@ -91,7 +92,7 @@ impl RamZones {
         self.state.lock().is_off
     }
 
-    /// The power is back; if it was off, what was not synced is lost in part.
+    /// Turns the power on; if it was off, part of what was not synced is lost.
     pub fn power_on(&self) {
         let state = &mut *self.state.lock();
         state.left = None;
@@ -105,26 +106,26 @@ impl RamZones {
         }
     }
 
-    /// The device takes no more writes to a zone.
+    /// Makes a zone read-only.
     pub fn set_read_only(&self, zone: u32) {
         self.state.lock().pointers.set_read_only(zone);
     }
 
-    /// Resets of a zone fail, or do so no more.
+    /// Makes resets of a zone fail, or work again.
     pub fn set_stuck(&self, zone: u32, is_stuck: bool) {
         let stuck = &mut self.state.lock().stuck;
         let _ = if is_stuck { stuck.insert(zone) } else { stuck.remove(&zone) };
     }
 
-    /// A bit of what was written changes; `bit` counts from the start of the zone.
+    /// Flips a bit of written data; `bit` counts from the start of the zone.
     pub fn flip_bit(&self, zone: u32, bit: u64) {
         if let Some(byte) = self.state.lock().zones[zone as usize].bytes.get_mut((bit / 8) as usize) {
             *byte ^= 1 << (bit % 8);
         }
     }
 
-    /// The unit at `offset` of a zone cannot be read until it is written anew. A device without write pointers, if the
-    /// unit is the first, counts the zone as written from now on.
+    /// Makes the unit at `offset` of a zone unreadable until it is rewritten. On a device without write pointers, if it
+    /// is the first unit, the zone counts as written from now on.
     pub fn spoil(&self, zone: u32, offset: u64) {
         let state = &mut *self.state.lock();
         let content = &mut state.zones[zone as usize];
@@ -136,12 +137,13 @@ impl RamZones {
         }
     }
 
-    /// Bytes written since it was made.
+    /// Bytes written since the device was created.
     pub fn written_bytes(&self) -> u64 {
         self.state.lock().written_bytes
     }
 
-    /// A change that is checked, and done unless the power has gone: with it the power may go, or nothing happens.
+    /// Checks a change, and applies it unless the power is off. If the power is cut at this call, it returns an error,
+    /// though the change may survive.
     fn change(&self, zone: u32, change: Change, check: impl FnOnce(&Pointers) -> Result<()>) -> Result<()> {
         let state = &mut *self.state.lock();
         let goes = state.call()?;
@@ -164,7 +166,7 @@ impl RamZones {
 }
 
 impl State {
-    /// Counts a call; true if the power goes with it.
+    /// Counts a call; true if the power is cut by it.
     fn call(&mut self) -> Result<bool> {
         if self.is_off {
             return Err(lost());
@@ -218,7 +220,7 @@ impl Content {
         self.unreadable.remove(&0);
     }
 
-    /// What is left of the zone by a power cut.
+    /// Reduces the zone to what a power cut leaves of it.
     fn lose(&mut self, params: &RamZonesParams, about: [u64; 2]) {
         let Some(safe) = self.safe.take() else { return self.forget_pointer(params) };
         let changes = std::mem::take(&mut self.changes);
@@ -253,7 +255,7 @@ impl Content {
         self.forget_pointer(params);
     }
 
-    /// A device without write pointers looks at the first unit; what it cannot read is not blank.
+    /// A device without write pointers checks the first unit; an unreadable one is not blank.
     fn forget_pointer(&mut self, params: &RamZonesParams) {
         if !params.keeps_pointers {
             let unit = (params.shape.unit_bytes as usize).min(self.bytes.len());
@@ -274,7 +276,7 @@ impl Zones for RamZones {
         self.state.lock().pointers.report(zone)
     }
 
-    /// As a device without write pointers might.
+    /// Remaps as a device without write pointers might.
     fn remap(&self, zone: u32, offset: u64, from: (u32, u64), bytes: u64) -> Result<u64> {
         if self.params.keeps_pointers {
             return Err(Error::new(Kind::Unsupported, "zones are written, not remapped"));

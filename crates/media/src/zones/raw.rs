@@ -1,7 +1,7 @@
-//! A partition or a file, cut into zones of equal size.
+//! A partition or a file, split into zones of equal size.
 //!
-//! A reset makes the zone a hole where the device can; elsewhere it has the device discard it, where it can, and blanks
-//! its first unit. No write pointers are kept.
+//! A reset punches a hole over the zone if the device supports that. Otherwise the zone is discarded, if supported, and
+//! its first unit is overwritten with zeros. Write pointers are not stored.
 
 use super::pointers::Pointers;
 use super::{equal_zones, ioctl};
@@ -16,7 +16,7 @@ use vellum_base::{Error, Kind, Result, Syncing, ZoneReport, Zones, ZonesShape};
 
 const UNIT_BYTES: u32 = 4096;
 
-/// See the module.
+/// Zones on a partition or a file; see the module.
 pub struct RawDevice {
     file: File,
     path: PathBuf,
@@ -26,13 +26,13 @@ pub struct RawDevice {
 }
 
 impl RawDevice {
-    /// Opens a partition or a file, which nobody else may have in use, as zones of `zone_bytes`. What is left at its
-    /// end is not used.
+    /// Opens a partition or a file, which must not be in use by others, as zones of `zone_bytes`. The rest at its end
+    /// is not used.
     pub fn open(path: &Path, zone_bytes: u64) -> Result<RawDevice> {
         RawDevice::on(open_alone(path)?, path, zone_bytes)
     }
 
-    /// Opens it for reading only; others may read it meanwhile, too.
+    /// Opens it read-only; others may read it at the same time.
     pub fn open_read_only(path: &Path, zone_bytes: u64) -> Result<RawDevice> {
         RawDevice::on(open_shared(path)?, path, zone_bytes)
     }
@@ -42,7 +42,7 @@ impl RawDevice {
         let shape = equal_zones(bytes, zone_bytes)?;
         let mut reports = Vec::new();
         for zone in 0..shape.zones {
-            // What cannot be read is not blank: a reset writes it anew, which heals most sectors.
+            // An unreadable zone is not blank: a reset rewrites it, which heals most sectors.
             let blank = is_blank(&file, u64::from(zone) * zone_bytes).unwrap_or(false);
             reports.push(ZoneReport { written: if blank { 0 } else { zone_bytes }, is_writable: true });
         }
@@ -54,7 +54,7 @@ impl RawDevice {
         u64::from(zone) * self.shape.zone_bytes + offset
     }
 
-    /// True if the zone is a hole now; then it reads as zeros.
+    /// Punches a hole over the zone, which then reads as zeros; false if that is not supported.
     fn punch(&self, zone: u32) -> Result<bool> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, flags, self.at(zone, 0), self.shape.zone_bytes) {
@@ -64,7 +64,8 @@ impl RawDevice {
         }
     }
 
-    /// For what makes no holes. A drive may discard, though it does not promise zeros then; one that does not refuses.
+    /// Blanks a zone where holes are not supported. Discards are best effort, and do not promise zeros, so the first
+    /// unit is written.
     fn blank(&self, zone: u32) -> Result<()> {
         let _ = ioctl::discard(&self.file, self.at(zone, 0), self.shape.zone_bytes);
         let blank = [0; UNIT_BYTES as usize];
@@ -72,7 +73,8 @@ impl RawDevice {
     }
 }
 
-/// True if a hole is not made here, or not now: it takes room itself where it divides what a file system keeps as one.
+/// True if a hole cannot be punched here, or not now: that takes space itself if it splits an extent of the file
+/// system.
 fn is_refused(error: Errno) -> bool {
     matches!(error, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC | Errno::DQUOT)
 }
@@ -116,8 +118,8 @@ impl Zones for RawDevice {
     }
 }
 
-/// Opens a file or a block device to read and write. A device that is mounted, or a file that is locked, is busy; one
-/// that is set read-only is refused now, not when it is written.
+/// Opens a file or a block device for reading and writing. [`Kind::Busy`] if the device is mounted, or the file is
+/// locked. A device that is set read-only fails now rather than at the first write.
 pub(crate) fn open_alone(path: &Path) -> Result<File> {
     let is_device = check_kind(path)?;
     let exclusive = if is_device { OFlags::EXCL } else { OFlags::empty() };
@@ -133,19 +135,19 @@ pub(crate) fn open_alone(path: &Path) -> Result<File> {
     locked(file.try_lock(), file, path)
 }
 
-/// Opens a file or a block device to read, while nobody writes.
+/// Opens a file or a block device for reading; fails if somebody has it open for writing.
 pub(super) fn open_shared(path: &Path) -> Result<File> {
     let file = open_to_look(path)?;
     locked(file.try_lock_shared(), file, path)
 }
 
-/// Opens a file or a block device to read, whoever writes.
+/// Opens a file or a block device for reading, even if it is being written.
 pub(crate) fn open_to_look(path: &Path) -> Result<File> {
     check_kind(path)?;
     File::open(path).map_err(|e| said("open", path, e))
 }
 
-/// Whether it is a block device. Refuses what is no file, either: the opening of a pipe might never end.
+/// Whether it is a block device. An error if it is not a file either: opening a pipe could block forever.
 fn check_kind(path: &Path) -> Result<bool> {
     let kind = std::fs::metadata(path).map_err(|e| said("open", path, e))?.file_type();
     match kind.is_block_device() {

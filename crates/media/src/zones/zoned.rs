@@ -1,7 +1,7 @@
 //! The kernel's host-managed zoned block devices: SMR disks, ZNS drives, `null_blk` with `zoned=1`.
 //!
-//! Writes go around the page cache, which would not keep their order. Conventional zones are not used, nor are those of
-//! another length than the first, as the last of a device may be.
+//! Writes bypass the page cache, which would not preserve their order. Conventional zones are not used, nor are zones
+//! whose length differs from that of the first, such as the last of a device.
 
 use super::ioctl;
 use super::pointers::Pointers;
@@ -14,18 +14,18 @@ use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Result, Syncing, ZoneReport, Zones, ZonesShape};
 
 const UNIT_BYTES: u32 = 4096;
-/// Bytes written at a time: a bounce buffer of so many is kept.
+/// Maximum number of bytes per write, and size of the bounce buffer.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// See the module.
+/// A zoned block device; see the module.
 pub struct ZonedDevice {
-    /// To read, through the page cache.
+    /// For reading, through the page cache.
     file: File,
-    /// To write, past it.
+    /// For writing, bypassing it.
     direct: File,
     path: PathBuf,
     shape: ZonesShape,
-    /// Those that are used, as they were when it was opened.
+    /// The zones that are used, in their state when the device was opened.
     zones: Vec<ioctl::Zone>,
     pointers: Mutex<Pointers>,
     bounce: Mutex<Aligned>,
@@ -33,14 +33,14 @@ pub struct ZonedDevice {
 }
 
 impl ZonedDevice {
-    /// Opens a zoned block device, which nobody else may have in use.
+    /// Opens a zoned block device, which must not be in use by others.
     pub fn open(path: &Path) -> Result<ZonedDevice> {
         let file = open_alone(path)?;
         let direct = open_direct(path)?;
         ZonedDevice::on(file, direct, path)
     }
 
-    /// Opens it for reading only; others may read it meanwhile, too.
+    /// Opens it read-only; others may read it at the same time.
     pub fn open_read_only(path: &Path) -> Result<ZonedDevice> {
         let file = open_shared(path)?;
         let again = file.try_clone().map_err(|e| said("open", path, e))?;
@@ -113,7 +113,7 @@ impl Zones for ZonedDevice {
             return Ok(());
         }
         match ioctl::finish(&self.direct, range.start_bytes, range.length_bytes) {
-            // Kernels before 5.5 cannot; then the zone stays open.
+            // Kernels before 5.5 do not support this; the zone stays open then.
             Err(rustix::io::Errno::NOTTY | rustix::io::Errno::OPNOTSUPP) => return Ok(()),
             done => done.map_err(|e| self.said("finish a zone of")(e.into()))?,
         }
@@ -141,7 +141,7 @@ fn open_direct(path: &Path) -> Result<File> {
     options.open(path).map_err(|e| said("open", path, e))
 }
 
-/// Sequential zones of the length of the first.
+/// Sequential zones of the same length as the first.
 fn alike(all: Vec<ioctl::Zone>) -> Vec<ioctl::Zone> {
     let mut zones: Vec<_> = all.into_iter().filter(|zone| zone.is_sequential).collect();
     let length_bytes = zones.first().map_or(0, |first| first.length_bytes);
@@ -149,7 +149,7 @@ fn alike(all: Vec<ioctl::Zone>) -> Vec<ioctl::Zone> {
     zones
 }
 
-/// A zone has as many bytes as fit in each.
+/// The common shape: a zone has the smallest capacity of all.
 fn shape_of(zones: &[ioctl::Zone], open_max: Option<u32>) -> ZonesShape {
     let unit_bytes = u64::from(UNIT_BYTES);
     let capacity_bytes = zones.iter().map(|zone| zone.capacity_bytes).min().unwrap_or(0);
@@ -168,14 +168,14 @@ fn report_of(zone: &ioctl::Zone, zone_bytes: u64) -> ZoneReport {
     }
 }
 
-/// Most zones that may be written in part at a time, as the kernel says of those that are open, and of those that are
-/// open or were closed before they were full. Where it says 0 there is no limit.
+/// The maximum number of partly written zones at a time: the smaller of the kernel's limits on open zones, and on zones
+/// that are open or were closed before they were full. 0 means no limit.
 fn open_limit(path: &Path) -> Option<u32> {
     let limit = |name| attribute(path, name)?.parse().ok().filter(|max| *max > 0);
     ["max_open_zones", "max_active_zones"].into_iter().filter_map(limit).min()
 }
 
-/// True for a block device that has to be written zone by zone.
+/// True for a block device whose zones must be written sequentially.
 pub(super) fn is_zoned(path: &Path) -> bool {
     attribute(path, "zoned").is_some_and(|zoned| zoned == "host-managed")
 }
@@ -186,7 +186,7 @@ fn attribute(path: &Path, name: &str) -> Option<String> {
     Some(std::fs::read_to_string(queue.join(name)).ok()?.trim().to_string())
 }
 
-/// Bytes where direct I/O wants them: at a multiple of a unit.
+/// A buffer aligned to a unit, as direct I/O requires.
 struct Aligned(Vec<u8>);
 
 impl Aligned {

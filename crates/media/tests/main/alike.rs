@@ -1,4 +1,4 @@
-//! What is stored makes a difference to how often bits go wrong: less where it is noise.
+//! The bit error rate depends on the stored data: it is lower for noise.
 
 use crate::support::*;
 use vellum_base::{BlockAddr, Flash, IoClass, Source};
@@ -13,7 +13,7 @@ fn noise(id: u64) -> Vec<u8> {
     (0..8192).map(|_| next()).collect()
 }
 
-/// Fills a block with pages. Returns how alike it is, and bits corrected when all of it is read.
+/// Fills a block with pages. Returns their similarity, and the bits corrected when all of it is read.
 fn stored(alike_factor: f64, page: impl Fn(u64) -> Vec<u8>) -> (f64, u64) {
     let errors = BitErrors { rate_fresh: 2e-4, rate_rated: 2e-4, correctable: 60, alike_factor };
     let wear = Wear { bit_errors: Some(errors), ..Wear::default() };

@@ -1,4 +1,4 @@
-//! What coded pages look like from below, and what their parity tells.
+//! Coded pages as seen from below, and what their parity reveals.
 
 use crate::support::*;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ fn program_seeded(device: &dyn Flash, page: PageAddr, data: &[u8], seeds: &[u64]
     device.submit(IoClass::Foreground, &mut ops).unwrap();
 }
 
-/// The data of a page as they are stored.
+/// The data of a page as stored.
 fn raw(device: &Device, page: PageAddr) -> Vec<u8> {
     read(device.inner(), page).unwrap().0
 }

@@ -21,7 +21,7 @@ fn history(nand: &dyn Flash) -> Result<(), FlashError> {
     Ok(())
 }
 
-/// What block 1 may look like when the erase (operation 13) is torn.
+/// The possible states of block 1 after a torn erase (operation 13).
 fn check_torn_erase(nand: &Device) -> &'static str {
     let report = nand.report(BlockAddr(1));
     match (report.pages_written, report.erase_count) {
@@ -47,7 +47,7 @@ fn check_torn_erase(nand: &Device) -> &'static str {
     }
 }
 
-/// What the page at the cut may look like.
+/// The possible states of the page at the cut.
 fn check_torn_page(nand: &Device, block: u32, page: u32, id: u64) -> &'static str {
     let written = nand.report(BlockAddr(block)).pages_written;
     if written == page {
@@ -104,7 +104,7 @@ fn a_cut_at_any_operation_tears_that_one_and_nothing_else() {
             untouched.inner().power_cut_at(18);
             history(&untouched).unwrap();
         }
-        // A code sees what is garbled.
+        // A code detects garbled pages.
         let garbled = coding.is_none().then_some("garbled");
         let all =
             ["absent", "as before", "complete", "erased", "mixed", "unreadable"].into_iter().chain(garbled);
@@ -196,7 +196,7 @@ fn whenever_the_power_goes_moved_data_is_old_or_new() {
             let copied = nand.report(BlockAddr(2)).pages_written;
             assert!(!old || new || copied < 8 || nand.report(BlockAddr(0)).erase_count == 0);
             states.insert((old, new, copied.min(1)));
-            // The device goes on working.
+            // The device continues to work.
             erase(&**nand, 0).unwrap();
             program(&timed, 0, 0, 5).unwrap();
             assert!(holds(&timed, 0, 0, 5));

@@ -1,4 +1,4 @@
-//! Images that somebody, or something, has tampered with: typed errors, never a panic, never much memory.
+//! Images that were tampered with or damaged: typed errors, never a panic, never much memory.
 
 use crate::support::*;
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ fn error(home: &InFile) -> Error {
     Image::open(&home.path(), false).err().expect("this image must not open")
 }
 
-/// Changes a header field in both copies and makes the checksums right again.
+/// Changes a header field in both copies and recomputes the checksums.
 fn forge(home: &InFile, offset: usize, value: &[u8]) {
     let mut header = std::fs::read(home.path()).unwrap()[..4096].to_vec();
     header[offset..offset + value.len()].copy_from_slice(value);
@@ -47,7 +47,7 @@ fn errors_say_what_to_do() {
     let e = error(&home);
     assert_eq!(e.kind(), Kind::Corrupt);
     assert!(e.to_string().contains("both headers of the image are gone"), "{e}");
-    change(&home, 8192, &[0; 8192]); // the counters, which told that it was one
+    change(&home, 8192, &[0; 8192]); // the counters, by which it was recognised as an image
     let e = error(&home);
     assert_eq!(e.kind(), Kind::Invalid);
     assert!(e.to_string().contains("not a flash image"), "{e}");
@@ -90,7 +90,7 @@ fn one_damaged_counters_slot_is_survived() {
     for slot in [8192, 12288] {
         let home = sample();
         change(&home, slot + 20, &[77, 77]);
-        // It might have been torn by a power cut, and nothing counts on it.
+        // A power cut could have torn it, and nothing depends on it.
         let found = Image::problems(&home.path()).unwrap();
         assert_eq!(found, Mended::default());
         let (nand, same) = Image::open_to_repair(&home.path(), false).unwrap();
@@ -103,7 +103,7 @@ fn one_damaged_counters_slot_is_survived() {
     }
 }
 
-/// An image with an NVRAM that was not closed: `first` and then `second` were written to it, a sync behind each.
+/// An image with an NVRAM that was not closed: `first` and then `second` were written to it, each followed by a sync.
 fn killed_with_a_journal(pages: bool) -> (InFile, u64) {
     let home = InFile::new();
     let nand = home.create(SMALL);
@@ -127,7 +127,7 @@ fn nvram_of(nand: &impl Flash) -> Vec<u8> {
     out
 }
 
-/// What was made safe and is damaged before it was in its place is no torn end.
+/// Damage to a durable record that has not been placed yet is not mistaken for a torn end.
 #[test]
 fn damage_to_the_journal_of_an_image_that_was_not_closed_is_told() {
     for pages in [false, true] {
@@ -152,7 +152,7 @@ fn damage_to_the_journal_of_an_image_that_was_not_closed_is_told() {
     }
 }
 
-/// The older slot counts by fewer syncs than were done.
+/// The older slot counts fewer syncs than were done.
 #[test]
 fn damage_to_the_newest_counters_is_doubtful_if_the_journal_goes_on() {
     let (home, _) = killed_with_a_journal(true);
@@ -163,13 +163,13 @@ fn damage_to_the_newest_counters_is_doubtful_if_the_journal_goes_on() {
         std::fs::write(home.path(), &whole).unwrap();
         change(&home, slot as u64 + 20, &[77, 77]);
         let (nand, found) = Image::open_to_repair(&home.path(), true).unwrap();
-        // The older one might have been torn by a power cut, as nothing lies behind what the newer counts.
+        // The older one could have been torn by a power cut, as nothing follows what the newer counts.
         assert_eq!((found.problems.len(), found.nvram_doubtful), (doubtful.into(), doubtful), "{found:?}");
         assert_eq!(nvram_of(&nand)[20..] == *b"second", !doubtful);
     }
 }
 
-/// The second sync is known to have been done if pages went with it; otherwise the next one would tell.
+/// The second sync is known to have completed if it included pages; otherwise the next one would tell.
 #[test]
 fn damage_to_what_was_synced_last_is_told_if_pages_were_synced_with_it() {
     let (home, journal) = killed_with_a_journal(true);
@@ -180,7 +180,7 @@ fn damage_to_what_was_synced_last_is_told_if_pages_were_synced_with_it() {
     assert_eq!(nvram_of(&home.open()), [&b"first"[..], &[0; 21]].concat());
 }
 
-/// Of an image that was closed all of the NVRAM is in its place.
+/// In an image that was closed all of the NVRAM is in its place.
 #[test]
 fn a_cut_is_doubtful_for_the_nvram_of_an_image_that_was_not_closed() {
     for (home, closed) in [(killed_with_a_journal(false).0, false), (sample(), true)] {
@@ -223,7 +223,7 @@ fn a_damaged_table_entry_costs_its_block_only() {
     program(&nand, 1, 0, 1).unwrap();
 }
 
-/// Uses an image that opened as an engine would; errors are fine.
+/// Uses an image that could be opened as an engine would; errors are fine.
 fn use_it(nand: &dyn Flash) {
     for block in 0..8 {
         let written = nand.report(BlockAddr(block)).pages_written;

@@ -12,7 +12,7 @@ use vellum_codes::lines::{LINE_BYTES, pack, unpack};
 use vellum_media::coded::Coding;
 use vellum_media::image::{Image, ImageParams};
 
-/// What the file holds now, as after the death of the process that has it open.
+/// A copy of the file's present contents, as after the death of the process that has it open.
 fn killed(home: &InFile) -> InFile {
     let copy = InFile::new();
     let status = Command::new("cp").arg("--sparse=always").arg(home.path()).arg(copy.path()).status();
@@ -102,7 +102,7 @@ fn after_a_kill_what_was_synced_is_there_and_the_rest_follows_the_rules() {
         let lost = read(&after, BlockAddr(1).page(page));
         assert!(matches!(lost, Err(FlashError::Uncorrectable(_))));
     }
-    // It goes on, and what was never counted does not come back.
+    // It continues to work, and pages that were never counted do not reappear.
     program(&after, 0, 4, 50).unwrap();
     erase(&after, 1).unwrap();
     program(&after, 1, 0, 51).unwrap();
@@ -183,7 +183,7 @@ fn an_idle_image_is_not_written() {
     assert_eq!(std::fs::metadata(home.path()).unwrap().mtime_nsec(), before);
 }
 
-/// A file system of 512 KiB, if we may make one.
+/// A file system of 512 KiB, if we may create one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -245,7 +245,7 @@ const GOLDEN_1: &[u8] = include_bytes!("../fixtures/flash-image-v1.packed");
 const GOLDEN_2: &[u8] = include_bytes!("../fixtures/flash-image-v2.packed");
 const GOLDEN_3: &[u8] = include_bytes!("../fixtures/flash-image-v3.packed");
 const GOLDEN_4: &[u8] = include_bytes!("../fixtures/flash-image-v4.packed");
-/// Of the images of versions 2 and 4.
+/// The coding of the images of versions 2 and 4.
 const GOLDEN_CODING: Coding = Coding { scrambling: Scrambling::BySector, ..Coding::PAPER };
 const GOLDEN_GEOMETRY: Geometry = Geometry {
     channels: 2,
@@ -262,7 +262,7 @@ fn golden_page(id: u8) -> Vec<u8> {
     out
 }
 
-/// Sectors as packed by the zero-line codec, one after the other.
+/// Unpacks sectors compressed with the zero-line codec, concatenated.
 fn unpack_image(mut packed: &[u8], path: &Path) {
     let file = OpenOptions::new().write(true).create_new(true).open(path).unwrap();
     let mut offset = 0;
@@ -285,7 +285,7 @@ fn make_golden_images() {
     make_golden_image("flash-image-v4.packed", Some(GOLDEN_CODING));
 }
 
-/// One that a killed process leaves, with the NVRAM in its journal.
+/// An image left by a killed process, with the NVRAM in its journal.
 fn make_golden_image(name: &str, coding: Option<Coding>) {
     let home = InFile::new();
     let mut params = ImageParams { coding, ..ImageParams::new(GOLDEN_GEOMETRY) };
@@ -321,7 +321,7 @@ fn the_golden_images_open() {
     check_golden_image(GOLDEN_4, Some(GOLDEN_CODING), 1);
 }
 
-/// Of before there were journals: whoever opens one to write gives it one, and who only reads does not.
+/// An image from before there were journals: opening it for writing adds one, opening it read-only does not.
 #[test]
 fn an_image_without_a_journal_gets_one() {
     for (packed, version) in [(GOLDEN_1, 1), (GOLDEN_2, 2)] {
@@ -336,7 +336,7 @@ fn an_image_without_a_journal_gets_one() {
             (after[8], after[4096 + 8], after.len() - before.len()),
             (version + 2, version + 2, 1 << 20)
         );
-        // The power went when it had its length, or one header.
+        // Power was lost after the file was extended, or after one header was written.
         for headers in 0..2 {
             let middle = 8192 - headers * 4096;
             let halfway = [&before[..middle], &after[middle..]].concat();
@@ -350,7 +350,7 @@ fn an_image_without_a_journal_gets_one() {
             home.open().nvram().unwrap().read(90, &mut out).unwrap();
             assert_eq!(&out, b"later");
         }
-        // Whoever repairs one gives it one, too.
+        // Opening for repair adds one, too.
         std::fs::write(home.path(), &before[..before.len() - 5000]).unwrap();
         let (nand, found) = Image::open_to_repair(&home.path(), false).unwrap();
         assert_eq!(found.problems.len(), 1, "{found:?}");

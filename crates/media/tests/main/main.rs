@@ -1,4 +1,4 @@
-//! What a virtual flash device promises, in memory and in a file.
+//! The guarantees of a virtual flash device, in memory and in a file.
 
 mod alike;
 mod coded;

@@ -1,4 +1,4 @@
-//! Random operations against an oracle that is a table of pages.
+//! Random operations compared with an oracle that is a table of pages.
 
 use crate::support::*;
 use proptest::prelude::*;
@@ -76,7 +76,7 @@ fn bytes(id: u64, len: u32) -> Vec<u8> {
     sectors
 }
 
-/// Cuts or pads the parts so that they fill a page.
+/// Truncates or pads the parts so that they fill a page.
 fn fill_page(parts: &[Part]) -> Vec<Part> {
     let mut left = 8192;
     let mut out = Vec::new();
@@ -128,7 +128,7 @@ impl Oracle {
     }
 }
 
-/// Programs on both; they must agree on what is refused.
+/// Programs on both, which must agree on what is refused.
 fn run_program(nand: &Device, oracle: &mut Oracle, block: u32, skip: u32, pages: &[Vec<Part>], stamp: u64) {
     let first = oracle.blocks[block as usize].len() as u32 + skip;
     let pages: Vec<_> = pages.iter().map(|parts| fill_page(parts)).collect();

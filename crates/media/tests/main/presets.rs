@@ -5,7 +5,7 @@ use vellum_media::nand::{Nand, NandParams};
 use vellum_media::presets::Preset;
 use vellum_media::timing::Timed;
 
-/// Bytes a second when `rows` pages of every die are programmed, then read.
+/// Bytes per second when `rows` pages of every die are programmed, then read.
 fn sequential_throughput(preset: &Preset) -> (f64, f64) {
     let mut geometry = preset.geometry;
     geometry.blocks_per_die = 1;

@@ -1,4 +1,4 @@
-//! Bits that rot in the file of an image: put right where the code can, noticed where it cannot, never wrong.
+//! Bit rot in the file of an image: corrected if the code can, detected if it cannot, never wrong data.
 
 use crate::support::*;
 use std::fs::{File, OpenOptions};
@@ -9,16 +9,16 @@ use vellum_media::coded::{Coding, Rate};
 use vellum_media::image::Image;
 use vellum_media::nand::NandParams;
 
-/// Where things are in the image of [`SMALL`] coded: two copies of the table, then stripes.
+/// Offsets in a coded image of [`SMALL`]: two copies of the table, then stripes.
 const TABLE: u64 = 4096 * 5;
 const STRIPES: u64 = TABLE + 2 * 4096;
 const BLOCK_BYTES: u64 = 8 * 8192;
 const MARK_BYTES: u64 = 8;
-/// The page that rots, of erase block 0.
+/// The page that rots, in erase block 0.
 const PAGE: PageAddr = PageAddr { block: BlockAddr(0), page: 2 };
 const ID: u64 = 19;
 
-/// An image with some pages, open to be read, and its file, open to be tampered with.
+/// An image with some pages, open for reading, and its file, open for tampering.
 struct Rotten {
     home: InFile,
     device: Device,
@@ -42,7 +42,7 @@ impl Rotten {
         Rotten { home, device, file, code, spare_bytes }
     }
 
-    /// Where byte `at` of the page is, data first, then spare area.
+    /// The offset of byte `at` of the page, data first, then spare area.
     fn offset(&self, at: u64) -> u64 {
         let page = u64::from(PAGE.page);
         match at.checked_sub(8192) {
@@ -63,7 +63,7 @@ impl Rotten {
         }
     }
 
-    /// The bits of the codeword that has bit `bit`: data and parity; of the head all of it.
+    /// The bits of the codeword that contains bit `bit`: data and parity; for the head all of it.
     fn codeword(&self, bit: u64) -> [std::ops::Range<u64>; 2] {
         let (data, parity) = (8 * self.code.data_bytes() as u64, 8 * self.code.parity_bytes() as u64);
         let parities = self.bits() - 8 * 8192 / data * parity;
@@ -76,8 +76,8 @@ impl Rotten {
         [index * data..(index + 1) * data, at..at + parity]
     }
 
-    /// Reads the page with these bits flipped, and flips them back. The most bits corrected in a codeword, `None` if it
-    /// cannot be read; never wrong data.
+    /// Reads the page with these bits flipped, and flips them back. Returns the most bits corrected in a codeword, or
+    /// `None` if it cannot be read; fails on wrong data.
     fn read_with(&self, bits: &[u64]) -> Option<u32> {
         self.flip(bits);
         let (mut data, mut oob) = (vec![0; 8192], vec![0; 32]);
@@ -148,7 +148,7 @@ fn more_wrong_bits_are_put_right_or_noticed() {
     let mut random = 2;
     for coding in codings() {
         let rotten = Rotten::new(coding);
-        // From one more than is put right surely to three times what nearly always is
+        // From one more than is always corrected to three times what nearly always is
         // (docs/decisions/0007-ecc-code.md).
         let heaviest = match coding.rate {
             Rate::R32_33 => 24,

@@ -1,4 +1,4 @@
-//! Small devices, contents and a clock that stands still.
+//! Small devices, contents and a manual clock.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ pub const SMALL: Geometry = Geometry {
     oob_bytes: 32,
 };
 
-/// What all tests run on: virtual flash, its pages coded or not.
+/// The device of all tests: virtual flash, with coded pages or not.
 pub type Device = Coded<Nand>;
 
-/// Pages as they are; and every size of codeword, every rate and every scrambler, each once.
+/// Uncoded pages; and every codeword size, every rate and every scrambler at least once.
 pub const CODINGS: [Option<Coding>; 4] = [
     None,
     Some(Coding::PAPER),
@@ -43,7 +43,7 @@ pub fn coded_ram(params: NandParams, coding: Option<Coding>) -> Device {
     over(Nand::ram(below, params).unwrap(), coding)
 }
 
-/// A device in memory that goes its own way from here.
+/// An independent copy of a device in memory.
 pub fn fork(device: &Device) -> Device {
     over(device.inner().fork().unwrap(), device.coding().copied())
 }
@@ -63,7 +63,7 @@ pub fn everywhere(check: impl Fn(&Device)) {
     }
 }
 
-/// A device in a file that goes away with it.
+/// A device in a file that is deleted with it.
 pub struct InFile {
     pub dir: tempfile::TempDir,
     coding: Option<Coding>,
@@ -91,7 +91,7 @@ impl InFile {
     }
 }
 
-/// A page-sized content, unlike any other `id`'s: a pattern, zeros or plain bytes.
+/// A page-sized content, distinct for each `id`: a pattern, zeros or plain bytes.
 pub fn content(id: u64) -> Vec<u8> {
     let mut out = vec![0; SMALL.page_bytes as usize];
     for (slot, sector) in out.chunks_exact_mut(4096).enumerate() {
@@ -117,7 +117,7 @@ pub fn read(nand: &dyn Flash, page: PageAddr) -> Result<(Vec<u8>, Vec<u8>), Flas
     Ok((data, oob))
 }
 
-/// The page holds what [`program`] wrote for `id`.
+/// True if the page holds what [`program`] wrote for `id`.
 pub fn holds(nand: &dyn Flash, block: u32, page: u32, id: u64) -> bool {
     read(nand, BlockAddr(block).page(page))
         .is_ok_and(|(data, oob)| data == content(id) && oob[..8] == id.to_le_bytes())

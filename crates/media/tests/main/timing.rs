@@ -1,4 +1,4 @@
-//! The timing model in numbers one can check by hand.
+//! The timing model, with numbers that can be checked by hand.
 
 use crate::support::*;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn single_operations() {
     assert_eq!(read_at(&flash, IoClass::Foreground, 0, 0), 10_000_000 + 50_000 + PAGE);
     let mut small = [0; 1000];
     let at = flash.read(IoClass::Foreground, BlockAddr(2).page(0), 0, &mut small, &mut []).unwrap().at.0;
-    // The die senses again, behind the page before; the bus is free by then.
+    // The die senses again, after the page before; the bus is free by then.
     assert_eq!(at, 10_000_000 + 100_000 + 1000);
     let used = flash.utilisation();
     assert_eq!(used.channels, [Nanos(2 * PAGE + 1000)]);
@@ -64,10 +64,10 @@ fn reads_go_before_queued_programs_and_push_them_back() {
     assert_eq!(ends[7], PAGE + 8 * 500_000);
     env.sleep_until(Nanos(ends[0] + 100_000));
     let now = ends[0] + 100_000;
-    // Page 1 is being programmed: suspended. Its bytes, and page 0's, need no other wait.
+    // Page 1 is being programmed: it is suspended. The transfers of its bytes, and page 0's, need no other wait.
     assert_eq!(read_at(&flash, IoClass::Foreground, 0, 0), now + 20_000 + 50_000 + PAGE);
     assert_eq!(read_at(&flash, IoClass::Foreground, 0, 5), now, "still in the buffer");
-    // Background reads wait their turn, behind the reads that went before.
+    // Background reads wait for their turn, after the reads that went before.
     let end = ends[7] + 70_000;
     assert_eq!(read_at(&flash, IoClass::Background, 2, 0), end + 50_000 + PAGE);
     assert!(program(&flash, 2, 0, 1).unwrap().at.0 >= end + 50_000 + 500_000);
@@ -98,7 +98,7 @@ fn reads_of_dies_on_one_channel_follow_one_another_on_the_bus() {
         let at = read_at(&flash, IoClass::Foreground, die, 0);
         assert_eq!(at, 50_000 + (die as u64 + 1) * PAGE);
     }
-    // A die with a long queue does not keep the bus from the others.
+    // A die with a long queue does not block the bus for others.
     let last = (1..8).map(|page| read_at(&flash, IoClass::Foreground, 0, page)).max().unwrap();
     assert_eq!(last, 8 * 50_000 + PAGE);
     assert_eq!(read_at(&flash, IoClass::Foreground, 1, 1), 100_000 + 2 * PAGE);
@@ -188,7 +188,7 @@ fn a_protected_buffer_is_done_when_it_has_taken_the_page() {
     let nand = Arc::new(Nand::ram(GEOMETRY, NandParams::default()).unwrap());
     let flash = Timed::new(nand, TIMING, env.clone() as Arc<dyn Env>).with_protected_buffer(2);
     let ends: Vec<_> = (0..5).map(|page| program(&flash, 0, page, page as u64).unwrap().at.0).collect();
-    // Two find room, the third when the first is programmed.
+    // Two fit into the buffer, the third when the first is programmed.
     let programmed = |n: u64| PAGE + n * 500_000;
     assert_eq!(ends, [0, 0, programmed(1), programmed(2), programmed(3)]);
     assert_eq!(flash.programmed_at().0, programmed(5));
@@ -198,7 +198,7 @@ fn a_protected_buffer_is_done_when_it_has_taken_the_page() {
     flash.power_cut().unwrap();
     let nand = flash.inner();
     nand.power_on();
-    // What the buffer had taken is there, also on the other die; the rest never began.
+    // What the buffer had accepted is there, also on the other die; the rest never began.
     let written = |block| nand.report(BlockAddr(block)).pages_written;
     assert_eq!((written(0), written(1)), (3, 1));
     assert!((0..3).all(|page| holds(&**nand, 0, page, page as u64)) && holds(&**nand, 1, 0, 9));

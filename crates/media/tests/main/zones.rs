@@ -1,4 +1,4 @@
-//! Zones of every kind keep the rules and their promises.
+//! All kinds of zones enforce the rules and keep their promises.
 
 use std::sync::Arc;
 use vellum_base::{Kind, Zones, ZonesShape};
@@ -103,7 +103,7 @@ fn impossible_zones_and_devices_are_refused() {
     assert_eq!(RawDevice::open("/nowhere/at/all".as_ref(), 4096).map(drop).unwrap_err().kind(), Kind::Io);
 }
 
-/// What was synced is there after a cut; of what came later, on a zoned device, a prefix.
+/// After a cut, all synced data is there; of later data, on a zoned device, a prefix.
 #[test]
 fn a_power_cut_takes_only_what_was_not_synced() {
     let mut lengths = std::collections::BTreeSet::new();
@@ -129,7 +129,7 @@ fn a_power_cut_takes_only_what_was_not_synced() {
     assert!(lengths.len() > 4, "cuts are all alike: {lengths:?}");
 }
 
-/// On a raw device each write and each reset survives or not by itself.
+/// On a raw device each write and each reset survives independently.
 #[test]
 fn without_write_pointers_any_part_may_survive() {
     let (mut resets_kept, mut torn) = (0, 0);
@@ -154,7 +154,7 @@ fn without_write_pointers_any_part_may_survive() {
 /// One bad sector is no reason to refuse a device.
 #[test]
 fn a_zone_whose_first_unit_cannot_be_read_counts_as_written_until_it_is_reset() {
-    // The kernel says that it has a page, and hands out a few bytes of it.
+    // This file of the kernel reports the size of a page, but returns only a few bytes.
     let short = std::path::Path::new("/sys/devices/system/cpu/online");
     match short.exists() {
         true => {

@@ -1,5 +1,5 @@
-//! Committed disks (only the sectors that discovery reads), made by the real tools, with what debugfs said of
-//! them. To make them again: `VELLUM_WRITE_FIXTURES=1 cargo test -p vellum-disk fixtures`, then commit.
+//! Committed disks (only the sectors that discovery reads), made by the real tools, with the results of debugfs. To
+//! regenerate them: `VELLUM_WRITE_FIXTURES=1 cargo test -p vellum-disk fixtures`, then commit.
 
 use super::discover::FsKind;
 use super::image::{Image, discover_checked};
@@ -11,10 +11,10 @@ use vellum_codes::lines;
 
 const UUID: &str = "-U 6f1d4d5e-0a0b-4c0d-8e0f-101112131415";
 
-/// Puts a file system on a disk.
+/// Makes a file system on a disk.
 type Make = fn(&Disk);
 
-/// Each fixture, and how it is made on a disk of 512 MiB.
+/// Each fixture, and how to make it on a disk of 512 MiB.
 const FIXTURES: [(&str, Make); 6] = [
     ("ext4-default", |disk| plain(disk, "-t ext4 -b 4096")),
     ("ext4-64k-blocks", |disk| plain(disk, "-t ext4 -b 65536 -J size=64")),
@@ -28,7 +28,7 @@ fn plain(disk: &Disk, options: &str) {
     disk.mke2fs(&format!("{UUID} {options}"));
 }
 
-/// What the fixture must lead to: the log's end and the journal's pieces, in file system blocks.
+/// The expected result for a fixture: the log's end and the journal's pieces, in file system blocks.
 struct Expected {
     log_end: u32,
     pieces: Vec<Range<u64>>,
@@ -38,7 +38,7 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests-fixtures").join(name)
 }
 
-/// The fixture called `name`.
+/// The fixture named `name`.
 pub fn image(name: &str) -> Image {
     Image::decode(&std::fs::read(path(&format!("{name}.disk"))).unwrap())
 }

@@ -1,4 +1,4 @@
-//! Disks that mean harm, or have suffered some: discovery ends, keeps its bounds, and claims nothing absurd.
+//! Malicious or damaged disks: discovery terminates, keeps its bounds, and reports nothing impossible.
 
 use super::discover::{Discovery, READS_MAX, Sectors, discover};
 use super::fixtures;
@@ -50,7 +50,7 @@ fn node(depth: u16, entries: u16, max: u16, block: u32, length: u16) -> Vec<u8> 
     bytes
 }
 
-/// What discovery says after the extent tree's root (and block 5000) were overwritten.
+/// The result of discovery after the extent tree's root (and block 5000) were overwritten.
 fn with_tree(root: &[u8], child: &[u8]) -> Discovery {
     let mut image = fixtures::image("ext4-default");
     let inode = places(&mut image).inode;
@@ -66,16 +66,16 @@ fn extent_trees_that_lead_nowhere() {
         assert!(only_reason(&found).contains(reason), "{} is not {reason}", only_reason(&found));
         assert!(found.sectors_read < 20, "{} sectors read", found.sectors_read);
     };
-    // Itself as its child; itself at every level of five; a level too many.
+    // Its own child; its own child at each of five levels; one level too many.
     leads_nowhere(&node(1, 4, 4, 5000, 0), &node(1, 340, 340, 5000, 0), "damaged");
     leads_nowhere(&node(5, 4, 4, 5000, 0), &node(4, 340, 340, 5000, 0), "damaged");
     leads_nowhere(&node(6, 1, 4, 5000, 0), &[], "6 levels");
-    // The same leaf again and again; overlapping extents; extents of nothing; nodes of nothing.
+    // The same leaf repeatedly; overlapping extents; empty extents; empty nodes.
     leads_nowhere(&node(1, 4, 4, 5000, 0), &node(0, 1, 340, 9000, 16), "a hole or a fold at its block 16");
     leads_nowhere(&node(0, 4, 4, 9000, 1024), &[], "overlap");
     leads_nowhere(&node(0, 4, 4, 9000, 0), &[], "a hole or a fold at its block 0");
     leads_nowhere(&node(1, 4, 4, 5000, 0), &node(0, 0, 340, 0, 0), "0 entries");
-    // Counts beyond the node; blocks beyond the file system, and block 0; too little of everything.
+    // Counts beyond the node; blocks beyond the file system, and block 0; too few of everything.
     leads_nowhere(&node(0, 4, 60000, 9000, 1), &[], "4 entries, room for 4");
     leads_nowhere(&node(1, 4, 4, 5000, 0), &node(0, 65535, 65535, 9000, 1), "room for 340");
     leads_nowhere(&node(0, 1, 4, u32::MAX, 32768), &[], "leads to block 4294967295 of 131072");
@@ -154,7 +154,7 @@ fn fields_that_lie() {
         let found = discover_checked(&mut image);
         assert!(only_reason(&found).contains(reason), "{} is not {reason}", only_reason(&found));
     }
-    // A size that the map does not reach, and a journal that counts in other blocks.
+    // A size that the map does not reach, and a journal with another block size.
     let mut image = fixtures::image("ext4-default");
     let Places { inode, journal } = places(&mut image);
     set(&mut image, journal + 0x0C, &1024u32.to_be_bytes());
@@ -165,7 +165,7 @@ fn fields_that_lie() {
 
 #[test]
 fn a_journal_too_big_to_be_one_is_not_followed() {
-    // Half of a file system of 131072 blocks; then the most that mke2fs makes, where half would be more.
+    // Half of a file system of 131072 blocks; then the maximum of mke2fs, where half would be more.
     for (blocks, fs_blocks, max) in [(65_537, 131_072, 65_536), (10_240_001u64, 1 << 30, 10_240_000u64)] {
         let mut image = fixtures::image("ext4-default");
         let Places { inode, .. } = places(&mut image);
@@ -182,7 +182,7 @@ fn a_journal_too_big_to_be_one_is_not_followed() {
     }
 }
 
-/// What the kernel sets when it mounts, and clears when it unmounts, changes nothing that was found.
+/// Fields that the kernel sets at mount and clears at unmount do not change the result.
 #[test]
 fn mounting_outdates_nothing() {
     let mut image = fixtures::image("ext4-fast-commit");
@@ -212,7 +212,7 @@ fn indirect_blocks_that_name_themselves_or_nothing() {
     assert!(only_reason(&discover_checked(&mut image)).contains("overlap"));
 }
 
-/// Allocates a tree of indirect blocks of `height` as ext3 does, each block behind the one before.
+/// Allocates a tree of indirect blocks of `height` as ext3 does, with consecutive blocks.
 fn allocate(
     image: &mut Image,
     next: &mut u32,
@@ -261,7 +261,7 @@ fn triple_indirect_blocks_are_followed() {
     assert!(data.len() > 1000 && found.sectors_read < 1100, "{} {}", data.len(), found.sectors_read);
 }
 
-/// A disk on which every sector is the same well-formed nonsense.
+/// A disk on which every sector has the same well-formed but meaningless content.
 struct Everywhere([u8; SECTOR_BYTES]);
 
 impl Sectors for Everywhere {
@@ -276,21 +276,21 @@ impl Sectors for Everywhere {
 
 #[test]
 fn reading_stops_at_the_limit() {
-    // Logical partitions without end, each with an ext4 superblock that names a huge journal in scattered blocks.
+    // Endless logical partitions, each with an ext4 superblock that names a huge journal in scattered blocks.
     let mut image = fixtures::image("ext3-indirect");
     let inode = places(&mut image).inode;
     let mut sector = image.content[&0];
     sector[..512].copy_from_slice(&super::tables::boot_record(&[(0x83, 8, 1 << 30), (0x05, 8, 1 << 30)]));
     let found = discover(&mut Everywhere(sector));
     assert!(found.sectors_read <= READS_MAX);
-    // One file whose indirect blocks are all different, and all missing nothing: 2^32 - 1 blocks.
+    // One file with all indirect blocks distinct and none missing: 2^32 - 1 blocks.
     set(&mut image, inode + 4, &[0, 0xF0, 0xFF, 0xFF]);
     set(&mut image, inode + 0x6C, &[0xFF, 0x0F, 0, 0]);
     let found = discover_checked(&mut image);
     assert!(found.journals().next().is_none());
 }
 
-/// A disk of which one sector cannot be read.
+/// A disk with one unreadable sector.
 struct Broken(Image, u64);
 
 impl Sectors for Broken {
@@ -333,7 +333,7 @@ proptest! {
         for (sector, at, byte) in damage {
             let lba = *sector.get(&hit.content.keys().copied().collect::<Vec<_>>());
             let content = hit.content.get_mut(&lba).unwrap();
-            // Half of the cases hit only bytes that are not zero, where the structures are.
+            // Half of the cases change only bytes that are not zero, where the structures are.
             let used = (at..SECTOR_BYTES).find(|at| !near || content[*at] != 0);
             content[used.unwrap_or(at)] = byte;
         }
@@ -355,7 +355,7 @@ proptest! {
     }
 }
 
-/// Without what changes by every commit.
+/// The result without the fields that change with every commit.
 fn settled(mut found: Discovery) -> Discovery {
     for fs in &mut found.file_systems {
         if let super::discover::JournalState::Found(journal) = &mut fs.journal {

@@ -1,5 +1,5 @@
-//! A sparse disk in memory, in a form small enough to commit and to fuzz; and what every discovery must satisfy.
-//! Shared with the fuzz target, which is why it names the module through its parent.
+//! A sparse disk in memory, in a form small enough to commit and to fuzz, and checks that every discovery must pass.
+//! Shared with the fuzz target, so it refers to the module through its parent.
 //!
 //! ```text
 //! image := sectors u64 LE · (lba u64 LE · zero-line-packed sector)*
@@ -29,7 +29,7 @@ impl Sectors for Image {
 }
 
 impl Image {
-    /// Takes what makes sense, and stops at the first record that does not.
+    /// Decodes valid records, and stops at the first invalid one.
     pub fn decode(bytes: &[u8]) -> Image {
         let mut image = Image::default();
         let Some((sectors, mut rest)) = bytes.split_first_chunk() else {
@@ -50,8 +50,8 @@ impl Image {
     }
 }
 
-/// Discovers, and checks what holds for every disk: bounds, agreement of the numbers, and that only the watched
-/// sectors matter. Panics with what is wrong.
+/// Discovers, and checks properties of all results: bounds, consistency of the numbers, and that only the watched
+/// sectors matter. Panics with the violation.
 pub fn discover_checked(image: &mut Image) -> Discovery {
     let found = discover(image);
     assert!(found.sectors_read <= READS_MAX);

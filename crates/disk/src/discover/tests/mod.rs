@@ -1,4 +1,4 @@
-//! Tests of journal discovery: real file systems against debugfs, committed fixtures of the same, hostile disks.
+//! Tests of journal discovery: real file systems compared with debugfs, committed fixtures of these, hostile disks.
 
 mod fixtures;
 mod hostile;

@@ -1,4 +1,4 @@
-//! Real file systems, each found where debugfs finds its journal.
+//! Real file systems, whose journals must be found where debugfs finds them.
 
 use super::discover::{FileSystem, FsKind, Journal, Table, Uuid};
 use super::tools::{Disk, E2FS, disk, only_reason, run, same_as_debugfs, try_run};
@@ -7,7 +7,7 @@ use vellum_base::Lba;
 
 const UUID: &str = "6f1d4d5e-0a0b-4c0d-8e0f-101112131415";
 
-/// Makes an ext file system over the whole of a disk of `mib`; its journal must be debugfs's.
+/// Makes an ext file system on a whole disk of `mib`; its journal must be the same as in debugfs.
 fn check(mib: u64, options: &str) -> Option<(Disk, Journal)> {
     let disk = disk(mib, &E2FS)?;
     disk.mke2fs(&format!("-U {UUID} {options}"));
@@ -21,7 +21,7 @@ fn check(mib: u64, options: &str) -> Option<(Disk, Journal)> {
     Some((disk, journal))
 }
 
-/// The sectors that hold what the file system keeps in several places.
+/// The sectors of the file system's redundant metadata.
 fn sectors_of(fs: &FileSystem) -> BTreeSet<u64> {
     fs.copies.iter().flat_map(|range| range.start.0..range.end.0).collect()
 }
@@ -84,7 +84,7 @@ fn fast_commit_blocks_are_no_log() {
     let reserved = disk.dumpe2fs("Fast commit length").unwrap();
     assert!(reserved > 0);
     assert_eq!(journal.log_blocks, 1..journal.blocks - reserved);
-    // Mounted, the journal says so itself; the file system's bit alone must not matter then.
+    // While mounted, the journal has the feature bit itself; then the file system's bit alone must not matter.
     let at = journal.extents[0].start.0 * 4096;
     disk.write(at + 0x28, &0x20u32.to_be_bytes());
     disk.edit("feature -fast_commit");
@@ -110,7 +110,7 @@ fn a_fragmented_journal_is_followed_through_its_tree() {
     let journal = same_as_debugfs(&disk, &found, 8);
     assert!(journal.extents.len() > 200, "{} extents", journal.extents.len());
     println!("{} extents, {} sectors read", journal.extents.len(), found.sectors_read);
-    // A journal of another size: old result outdated, new one right.
+    // A journal of another size: the old result is outdated, the new one right.
     let before = found;
     disk.tune2fs("-O ^has_journal");
     let without = disk.discover();
@@ -128,7 +128,7 @@ fn a_fragmented_ext3_journal() {
     assert!(same_as_debugfs(&disk, &disk.discover(), 8).extents.len() > 200);
 }
 
-/// True if a watched sector of the disk says that `found` is outdated.
+/// True if a watched sector of the disk shows that `found` is outdated.
 fn differs(disk: &Disk, found: &super::discover::Discovery) -> bool {
     found.watch().any(|lba| {
         let content = disk.read(lba.0 * 4096, 4096).try_into().unwrap();
@@ -138,7 +138,7 @@ fn differs(disk: &Disk, found: &super::discover::Discovery) -> bool {
 
 #[test]
 fn a_journal_in_another_inode_of_a_far_group() {
-    // As tune2fs makes it on a mounted file system (a file of its own), but with the inode far away.
+    // As tune2fs makes it on a mounted file system (in a file of its own), but with the inode far away.
     for options in ["meta_bg,^resize_inode", "^meta_bg", "meta_bg,^resize_inode,^sparse_super"] {
         let Some((disk, _)) = check(
             40_000,
@@ -189,7 +189,7 @@ fn no_journal_or_one_elsewhere() {
     assert_eq!(found.file_systems[0].uuid.map(|uuid| uuid.to_string()).as_deref(), Some(UUID));
     assert!(only_reason(&found).contains("different devices"));
 
-    // mke2fs takes only block devices for external journals; this is what it leaves in the superblock.
+    // mke2fs accepts only block devices for external journals; this is the resulting superblock.
     disk.mke2fs("-t ext4 -b 4096");
     for field in ["journal_inum 0", "journal_dev 0x0801"] {
         disk.edit(&format!("ssv {field}"));
@@ -234,7 +234,7 @@ fn a_blank_disk_and_its_first_file_system() {
     assert!(blank.watch().any(|lba| lba == Lba(0)));
     disk.mke2fs("-t ext4 -b 4096");
     assert!(differs(&disk, &blank));
-    // A file system full of life changes nothing: free counts, times, labels.
+    // Activity in a file system changes nothing: free counts, times, labels.
     let fresh = disk.discover();
     let file = disk.other("file", 1);
     disk.edit(&format!("write {} name", file.display()));

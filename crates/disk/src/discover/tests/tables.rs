@@ -1,4 +1,4 @@
-//! Partition tables, by sgdisk and by hand.
+//! Partition tables, made by sgdisk and by hand.
 
 use super::discover::gpt::crc32;
 use super::discover::{Discovery, FsKind, JournalState, Table};
@@ -38,7 +38,7 @@ fn gpt_header(at: u64, blocks: u64, entries_at: u64, entries: &[u8]) -> [u8; 92]
     header
 }
 
-/// Every journal found lies where debugfs says; returns the partition numbers that have one.
+/// Checks that every journal found is the same as in debugfs; returns the partition numbers that have one.
 fn journals_as_debugfs_says(disk: &Disk) -> Vec<Option<u32>> {
     let found = disk.discover();
     for (fs, journal) in found.journals() {
@@ -74,14 +74,14 @@ fn gpt_and_its_backup() {
     assert_eq!(reason_of(&found, 7).0, FsKind::Blank);
     assert_eq!(found.file_systems.len(), 5);
 
-    // A wrong byte in the header, then one in the entries: the backup tells the same.
+    // A wrong byte in the header, then one in the entries: the backup gives the same result.
     for at in [512 + 60, 1024 + 3 * 128 + 60] {
         disk.write(at, b"\x5A");
         let again = disk.discover();
         assert_eq!(again.file_systems, found.file_systems);
         assert!(again.watch().max() > found.watch().max(), "the backup is watched");
     }
-    // Without an announcement in the MBR nobody believes either; a broken backup leaves nothing.
+    // Without an announcement in the MBR neither is used; with a broken backup nothing is left.
     let boot = disk.read(0, 512);
     disk.write(510, &[0, 0]);
     assert_eq!(disk.discover().file_systems[0].kind, FsKind::Unknown);
@@ -231,7 +231,7 @@ fn a_boot_sector_is_no_partition_table() {
     }
 }
 
-/// Each known mark, at its place in a partition.
+/// Each known signature, at its place in a partition.
 #[test]
 fn other_kinds_have_names() {
     let marks: [(FsKind, usize, &[u8]); 8] = [

@@ -1,4 +1,4 @@
-//! File systems made by the real tools on sparse files, and what debugfs says about their journals.
+//! File systems made by the real tools on sparse files, and their journals according to debugfs.
 
 use super::discover::{Discovery, FileSystem, Journal, JournalState, Sectors, discover};
 use super::image::{Image, discover_checked};
@@ -12,13 +12,13 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use vellum_base::{Error, Lba, Result, SECTOR_BYTES};
 
-/// A sparse file that is a disk.
+/// A disk in a sparse file.
 pub struct Disk {
     folder: TempDir,
     pub path: PathBuf,
 }
 
-/// Makes a disk of `mib`, unless a tool is missing: then says so and returns `None`.
+/// Makes a disk of `mib`; if a tool is missing, prints so and returns `None`.
 pub fn disk(mib: u64, tools: &[&str]) -> Option<Disk> {
     if let Some(missing) = tools.iter().find(|tool| !has(tool)) {
         eprintln!("skipped: {missing} is not installed");
@@ -40,7 +40,7 @@ fn search_path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
 
-/// Runs a tool; its input is `input`. Returns what it printed, with the errors if it failed.
+/// Runs a tool with `input` as its input. Returns its output, with the errors if it failed.
 pub fn try_run(tool: &str, arguments: &[&str], input: &str) -> std::result::Result<String, String> {
     let mut child = Command::new(tool)
         .args(arguments)
@@ -77,7 +77,7 @@ impl Disk {
         path
     }
 
-    /// Runs mke2fs with `options`; further words (sizes) may come after the device.
+    /// Runs mke2fs with `options`; further arguments (sizes) may follow the device.
     pub fn mke2fs(&self, options: &str) -> &Disk {
         let mut words: Vec<&str> = vec!["-q", "-F"];
         words.extend(options.split_whitespace());
@@ -108,7 +108,7 @@ impl Disk {
         run("debugfs", &["-R", question, &format!("{}?offset={at}", self.name())])
     }
 
-    /// Has debugfs change the file system at byte 0.
+    /// Changes the file system at byte 0 with debugfs.
     pub fn edit(&self, command: &str) {
         run("debugfs", &["-w", "-R", command, self.name()]);
     }
@@ -127,7 +127,7 @@ impl Disk {
         File::options().write(true).open(&self.path).unwrap().set_len(bytes).unwrap();
     }
 
-    /// Discovers, and checks that the sectors watched tell the same on their own.
+    /// Discovers, and checks that the watched sectors alone give the same result.
     pub fn discover(&self) -> Discovery {
         let found = discover(&mut FileDisk(File::open(&self.path).unwrap()));
         assert_eq!(discover_checked(&mut self.watched(&found)), found);
@@ -146,7 +146,7 @@ impl Disk {
         image
     }
 
-    /// The blocks of inode `inode` in logical order, as debugfs knows them, of the file system at byte `at`.
+    /// The blocks of inode `inode` in logical order, according to debugfs, of the file system at byte `at`.
     pub fn debugfs_blocks(&self, at: u64, inode: u32) -> Vec<Range<u64>> {
         let text = self.debugfs(at, &format!("stat <{inode}>"));
         let (_, map) = text.split_once("BLOCKS:\n").or_else(|| text.split_once("EXTENTS:\n")).unwrap();
@@ -166,7 +166,7 @@ impl Disk {
         pieces
     }
 
-    /// Sectors of the superblocks and group descriptors that `dumpe2fs` names, of the file system at byte 0.
+    /// Sectors of the superblocks and group descriptors according to `dumpe2fs`, of the file system at byte 0.
     pub fn copies(&self) -> BTreeSet<u64> {
         let block_sectors = u64::from(self.dumpe2fs("Block size").unwrap()) as f64 / SECTOR_BYTES as f64;
         let text = run("dumpe2fs", &[self.name()]);
@@ -198,7 +198,7 @@ impl Disk {
     }
 }
 
-/// The only journal found, which must be the one debugfs knows: same blocks in the same order.
+/// The only journal found, which must be the same as in debugfs: the same blocks in the same order.
 pub fn same_as_debugfs(disk: &Disk, found: &Discovery, inode: u32) -> Journal {
     let journals: Vec<_> = found.journals().collect();
     let [(fs, journal)] = journals[..] else { panic!("not one journal: {found:?}") };
@@ -215,7 +215,7 @@ pub fn assert_extents(fs: &FileSystem, journal: &Journal, blocks: &[Range<u64>])
     assert_eq!(journal.extents, expected);
 }
 
-/// The reason why there is nothing to gain, where there is exactly one file system.
+/// The reason why there is nothing to gain, if there is exactly one file system.
 pub fn only_reason(found: &Discovery) -> &str {
     match &found.file_systems[..] {
         [FileSystem { journal: JournalState::NoBenefit { reason }, .. }] => reason,

@@ -1,12 +1,13 @@
-//! Any content, found with a small table: fingerprints folded from the parity that the error-correcting code computes
-//! (ses-dedup.txt, sections IV and V.B), and the neighbours of what was found (docs/decisions/0010).
+//! Duplicates of any content, found with a small table: fingerprints folded from the parity computed by the
+//! error-correcting code (ses-dedup.txt, sections IV and V.B), and the neighbours of earlier duplicates
+//! (docs/decisions/0010).
 //!
-//! Copies come in runs: a file again, a tree again. So what was found for the sector before foretells the copy of this
-//! one, without any entry for it, and the table need only hold one sector of a run (`table`).
+//! Copies come in runs, such as a file or a tree. So the duplicate found for the previous sector predicts the copy of
+//! this one without an entry for it, and the table need only hold one sector of a run (`table`).
 //!
 //! Invariants:
-//! 1. Everything here is a guess. The bytes decide, always.
-//! 2. What a write costs is bounded, whoever made fingerprints meet: [`super::CANDIDATES_MAX`] places.
+//! 1. Everything here is a guess. The comparison of bytes always decides.
+//! 2. The cost of a write is bounded, even if somebody constructs equal fingerprints: [`super::CANDIDATES_MAX`] places.
 
 mod table;
 
@@ -15,12 +16,12 @@ use crate::map::Map;
 use table::Table;
 use vellum_codes::Digest;
 
-/// How far back a neighbour may lie that was found: so many changed sectors do not end a run.
+/// How far back a shared neighbour may lie: up to this many changed sectors do not end a run.
 const LOOKED_BACK: u32 = 8;
-/// Sectors that share a neighbour's place and are looked at.
+/// Maximum number of sectors at a neighbour's place that are examined.
 const MEMBERS_MAX: usize = 4;
 
-/// See the module.
+/// The index; see the module.
 pub(crate) struct EccIndex {
     table: Table,
 }
@@ -31,7 +32,7 @@ impl EccIndex {
         EccIndex { table: Table::new((sectors as f64 * share).ceil() as u64) }
     }
 
-    /// Where what is about to be written to `sector` may be: `tag` is that of its content.
+    /// Where the content about to be written to `sector` may be: `tag` is that of the content.
     pub(super) fn candidates(&self, sector: u32, digest: Digest, tag: u16, map: &Map) -> Candidates {
         let mut found = Candidates::NONE;
         foretold(sector, tag, map, &mut found);
@@ -41,12 +42,12 @@ impl EccIndex {
         found
     }
 
-    /// `sector` holds this content now, alone or with others.
+    /// Records that `sector` now holds this content, alone or shared.
     pub(super) fn stored(&mut self, sector: u32, digest: Digest, tag: u16, map: &Map) {
         self.table.stored(sector, digest, tag, map);
     }
 
-    /// `sector` holds this content since before the disk was opened.
+    /// Records that `sector` has held this content since before the disk was opened.
     pub(super) fn learned(&mut self, sector: u32, digest: Digest, tag: u16, map: &Map) {
         self.table.learned(sector, digest, tag, map);
     }
@@ -56,7 +57,7 @@ impl EccIndex {
     }
 }
 
-/// Offers the sectors after those that share with the sector before, if their tags allow it.
+/// Offers the sectors that follow those sharing with the previous sector, if their tags allow it.
 fn foretold(sector: u32, tag: u16, map: &Map, found: &mut Candidates) {
     let shared = |back: &u32| sector.checked_sub(*back).is_some_and(|before| map.is_shared(before));
     let Some(back) = (1..=LOOKED_BACK).find(shared) else { return };
@@ -101,7 +102,7 @@ mod tests {
             let found = index.candidates(200 + at, unknown, map.tag(10 + at), &map);
             assert_eq!(found.as_slice(), [map.place(10 + at)], "foretold");
             if at % 5 != 0 {
-                share(&mut map, 200 + at, 10 + at); // every fifth was changed meanwhile
+                share(&mut map, 200 + at, 10 + at); // every fifth was changed in between
             }
         }
         assert!(index.candidates(205, unknown, 1, &map).as_slice().is_empty(), "the tag speaks against it");

@@ -1,34 +1,35 @@
 //! Fingerprints of a share of the sectors, in sets of the size of a cache line.
 //!
-//! An entry names a sector, not a place: it stays right when collection moves the bytes. Beside it stand 14 bits of
-//! the content's tag, which the map has in full, so that an entry whose sector was overwritten is told from others.
+//! An entry names a sector, not a place, so it stays valid when collection moves the bytes. It includes 14 bits of the
+//! content's tag. The map has the full tag, so that an entry whose sector was overwritten is recognised.
 //!
-//! A set has two *recent* ways, which take turns, and eight *kept* ones. What leaves a recent way is kept if it is
-//! worth more than the least of those: by the power of two that divides its sector's number, so that some sector of
-//! every long run stays however full the table gets (`ecc/mod.rs` finds the rest of the run), and by its heat.
+//! A set has two *recent* ways, used alternately, and eight *kept* ones. An entry that leaves a recent way is kept if
+//! it is worth more than the least valuable kept one. Its worth depends on the power of two that divides its sector's
+//! number, so that some sector of every long run stays however full the table gets (`ecc/mod.rs` finds the rest of the
+//! run), and on its heat.
 //!
 //! States of an entry: free, cold, hot (1 to 3: it was matched). Invariants:
-//! 1. The table never grows: a fingerprint has one set to be in, and a set [`WAYS`] entries.
-//! 2. Of contents with one fingerprint the newest counts: whoever makes fingerprints meet takes nobody else's entry.
+//! 1. The table never grows: a fingerprint maps to one set, and a set has [`WAYS`] entries.
+//! 2. Of contents with the same fingerprint the newest counts: constructing equal fingerprints evicts no other entries.
 
 use crate::huge_pages::zeros;
 use crate::map::Map;
 use std::ops::Range;
 use vellum_codes::Digest;
 
-/// Entries that compete with each other: ten of 6 bytes, and 4 bytes for the set.
+/// Entries per set: ten of 6 bytes, and 4 bytes for the set.
 const WAYS: usize = 10;
 const RECENT: Range<usize> = 0..2;
 const KEPT: Range<usize> = 2..WAYS;
 const HEAT_MAX: u16 = 3;
-/// Being matched once is worth as much as an alignment four times as good.
+/// One match is worth as much as an alignment four times as good.
 const HEAT_WORTH: u32 = 2;
-/// Better alignment is worth nothing more: one sector in 16 MiB.
+/// Better alignment is worth no more than this: one sector in 16 MiB.
 const ALIGNMENT_MAX: u32 = 12;
 const TAG_BITS: u32 = 14;
 
-/// Words 0 to 9: sectors, inverted, so that zeros are a free entry. Words 10 to 14: ten times 16 bits, tag and heat.
-/// Word 15: events of this set.
+/// Words 0 to 9: sectors, inverted, so that a free entry is zeros. Words 10 to 14: ten times 16 bits, tag and heat.
+/// Word 15: number of events of this set.
 type Set = [u32; 16];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,25 +39,25 @@ struct Entry {
     heat: u16,
 }
 
-/// See the module.
+/// The table; see the module.
 pub(super) struct Table {
     sets: Vec<Set>,
 }
 
 impl Table {
-    /// A table of so many entries.
+    /// A table of `entries` entries.
     pub(super) fn new(entries: u64) -> Table {
         Table { sets: zeros([0; 16], entries.div_ceil(WAYS as u64).max(1) as usize) }
     }
 
-    /// The sector that held this content when it was last heard of.
+    /// The sector last known to hold this content.
     pub(super) fn get(&self, digest: Digest, tag: u16) -> Option<u32> {
         let set = &self.sets[self.position(digest)];
         find(set, short(tag)).and_then(|way| entry(set, way)).map(|e| e.sector)
     }
 
-    /// `sector` holds this content now. An entry of the same becomes hotter; otherwise the sector gets one, unless it
-    /// shares its place: then it was found without.
+    /// Records that `sector` now holds this content. An entry of the same content becomes hotter. Otherwise the sector
+    /// gets one, unless it shares its place: then it was found without an entry.
     pub(super) fn stored(&mut self, sector: u32, digest: Digest, tag: u16, map: &Map) {
         let position = self.position(digest);
         let set = &mut self.sets[position];
@@ -75,8 +76,8 @@ impl Table {
         }
     }
 
-    /// `sector` holds this content since before there was a table: it gets an entry if no other has one. Here who
-    /// shares his place gets one, too, as he was never found.
+    /// Records that `sector` has held this content since before there was a table: it gets an entry if no other sector
+    /// has one. Here a sector that shares its place gets one, too, since it was never looked up.
     pub(super) fn learned(&mut self, sector: u32, digest: Digest, tag: u16, map: &Map) {
         let position = self.position(digest);
         let set = &mut self.sets[position];
@@ -94,7 +95,7 @@ impl Table {
     }
 }
 
-/// Puts a new entry into a free way, or a recent one, whose entry may be worth keeping.
+/// Puts a new entry into a free way, or a recent one, whose former entry may be kept.
 fn insert(set: &mut Set, new: Entry, map: &Map) {
     set[15] = set[15].wrapping_add(1);
     tend(set, map);
@@ -110,8 +111,8 @@ fn insert(set: &mut Set, new: Entry, map: &Map) {
     put(set, recent, Some(new));
 }
 
-/// Looks at one kept entry: it goes if its sector has changed, and cools down every other time. Nothing is hot for
-/// ever.
+/// Checks one kept entry: it is removed if its sector has changed, and cools down every other time, so that no entry
+/// stays hot for ever.
 fn tend(set: &mut Set, map: &Map) {
     let way = KEPT.start + (set[15] / 2) as usize % KEPT.len();
     let Some(e) = entry(set, way) else { return };
@@ -122,7 +123,7 @@ fn tend(set: &mut Set, map: &Map) {
     }
 }
 
-/// What an entry is worth, and of equals the newer sector's more: (worth, sector).
+/// The worth of an entry, ties being decided in favour of the higher sector: (worth, sector).
 fn worth(set: &Set, way: usize) -> (u32, u32) {
     entry(set, way).map_or((0, 0), |e| {
         (e.sector.trailing_zeros().min(ALIGNMENT_MAX) + HEAT_WORTH * u32::from(e.heat), e.sector)
@@ -161,7 +162,7 @@ mod tests {
     use proptest::prelude::*;
     use vellum_base::SlotAddr;
 
-    /// Every sector alone at a place of its own, with its number as tag.
+    /// Every sector alone at a place of its own, with its number as the tag.
     fn map_of(sectors: u32) -> Map {
         let mut map = Map::new(sectors.into(), 1 << 16);
         for sector in 0..sectors {

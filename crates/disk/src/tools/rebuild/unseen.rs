@@ -1,4 +1,4 @@
-//! How new the events may be that nobody can see, because their pages cannot be read: invariant 4 of [`super`].
+//! The highest possible number of events in unreadable pages: rule 4 of [`super`].
 
 use super::Rebuild;
 use crate::format::NO_SLOT;
@@ -8,8 +8,8 @@ use crate::roots::FoundRoot;
 use vellum_base::SlotAddr;
 
 impl Rebuild<'_> {
-    /// A disk that was closed programs nothing after its last root, and that root knows what was programmed in all:
-    /// if the device counts no more, pages that cannot be read are older than the root.
+    /// After a clean close nothing is programmed after the last root, and the root contains the total programmed: if
+    /// the device counts no more, unreadable pages are older than the root.
     pub(super) fn bound_unseen(&mut self, found: Option<&FoundRoot>) {
         self.unseen_seq = self.evidence.unseen_seq;
         if let Some(FoundRoot { root, seq, .. }) = found
@@ -24,7 +24,8 @@ impl Rebuild<'_> {
         }
     }
 
-    /// The checkpoint of a root counts if its directories, or later ones, can be read: they know which nodes are gone.
+    /// The checkpoint of a root counts if its directories, or later ones, can be read: they list the nodes, so missing
+    /// ones are known.
     pub(super) fn find_covered(&mut self, root: Option<&Root>) {
         let Some(root) = root else { return };
         let is_known = |(directory, slot): (u32, &u32)| {
