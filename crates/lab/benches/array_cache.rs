@@ -1,6 +1,6 @@
-//! How many page requests a second the counter of cache policies does on one core: build a cache, run a workload
-//! through it. FIO's zipf workload of the KDD paper: 1.6 GB of sectors, skew 1.0001, a quarter of reads; a cache of a
-//! fifth.
+//! Page requests per second that the counter of cache policies processes on one core: builds a cache, and runs a
+//! workload through it. The workload is FIO's zipf of the KDD paper: 1.6 GB of sectors, skew 1.0001, a quarter of
+//! reads; the cache holds a fifth of the sectors.
 //!
 //! `cargo bench -p vellum-lab --bench array_cache`
 
@@ -24,7 +24,7 @@ fn workload() -> &'static Workload {
     WORKLOAD.get_or_init(|| {
         let (mut rng, zipf) = (Seeded::new(1), Zipf::new(SECTORS, 1.0001).expect("there are sectors"));
         let requests = (0..REQUESTS).map(|_| {
-            // Ranks lie all over the sectors.
+            // Ranks are scattered over all sectors.
             let lba = Lba(zipf.sample(&mut rng).wrapping_mul(0x9E37_79B9_7F4A_7C15) % SECTORS);
             let kind = if rng.below(4) == 0 { PageKind::Read } else { PageKind::Write };
             let page = SECTOR_BYTES as u16;

@@ -1,7 +1,7 @@
-//! How long the flash of a modelled drive is at work when the disk in an image is opened: `modelled_open IMAGE PRESET`.
-//! The image is opened read-only and stays as it is; it has its own geometry, and the preset's timing. Recovery hardly
-//! waits for one read before it asks for the next, so what the busiest die or channel does is the time it takes, but
-//! for computing. Prints one line of JSON.
+//! How long the flash of a modelled drive is busy when the disk in an image is opened: `modelled_open IMAGE PRESET`.
+//! The image is opened read-only and not changed; it has its own geometry, and the timing of the preset. Recovery
+//! rarely waits for one read before it issues the next, so, apart from computation, it takes as long as the busiest die
+//! or channel is busy. Prints one line of JSON.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Makes the surveys in `fixtures`: `cargo run --release -p vellum-lab --example survey -- OUT MIB ABOUT PATH...`
 //!
-//! Says at which chunk size how much of it is duplicate.
+//! Prints the share of duplicates at each chunk size.
 
 use std::path::PathBuf;
 use vellum_base::{Error, Result};

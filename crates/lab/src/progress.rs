@@ -1,12 +1,12 @@
-//! How a long run tells how far it is.
+//! Progress reports of long runs.
 
-/// Told how far a run is. `()` is told and says nothing.
+/// Receives progress reports. `()` ignores them.
 pub trait Progress: Sync {
-    /// A part of the run begins: what it is, and how many steps it will take (0 if that is not known).
+    /// A part of the run begins, with its name and its number of steps (0 if unknown).
     fn begin(&self, what: &str, steps: u64);
-    /// So many more steps are done.
+    /// This many further steps are done.
     fn advance(&self, steps: u64);
-    /// There are so many more steps than [`Progress::begin`] said.
+    /// The number of steps is this much higher than [`Progress::begin`] said.
     fn expect_more(&self, _steps: u64) {}
 }
 

@@ -1,5 +1,5 @@
-//! All experiments at small scale, some at the paper's, written to `RESULTS.md`, with what benches measured on real
-//! kernels.
+//! Runs all experiments at small scale, and some at the paper's, and writes `RESULTS.md`, including what benches
+//! measured on real kernels.
 
 use crate::Progress;
 use crate::experiment::{self, Check, Experiment, Outcome, Scale, Setting};
@@ -8,14 +8,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use vellum_base::{Error, Result};
 
-/// Where benches leave their rows, below the directory of `RESULTS.md`.
+/// Where benches leave their rows, relative to the directory of `RESULTS.md`.
 const MEASURED_DIRECTORY: &str = "docs/results";
 
-/// Where charts are, below the same.
+/// Where charts are written, relative to the same directory.
 const CHART_DIRECTORY: &str = "docs/results/charts";
 
-/// Experiments whose claims are of the paper's sizes: at the small scale indexes, which no bubble spares, are a tenth
-/// of tables, and caches have few sets. They take minutes each.
+/// Experiments whose claims depend on the paper's sizes: at the small scale indexes, on which bubbles save nothing, are
+/// a tenth of tables, and caches have few sets. They take minutes each.
 const AT_PAPER_SCALE: [&str; 15] = [
     "kdd-fig4",
     "kdd-fig5",
@@ -34,41 +34,41 @@ const AT_PAPER_SCALE: [&str; 15] = [
     "freewrite-fig8",
 ];
 
-/// How the claims fared.
+/// How many claims hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Score {
-    /// The file written.
+    /// Path of the file written.
     pub results: PathBuf,
     /// Claims that hold.
     pub held: u64,
-    /// Claims that do not; `RESULTS.md` says why.
+    /// Claims that do not hold; `RESULTS.md` says why.
     pub missed: u64,
 }
 
-/// A row that a bench measured, in a file of `docs/results` (an array of these; docs/json/lab.md).
+/// A row measured by a bench, from a file of `docs/results` (an array of these; docs/json/lab.md).
 #[derive(Clone, Debug, Deserialize)]
 struct MeasuredRow {
     claim: String,
     target: String,
     ours: String,
     command: String,
-    /// None where there is no target: shown, and not counted.
+    /// None if there is no target: the row is shown but not counted.
     holds: Option<bool>,
     why: String,
 }
 
-/// Runs every experiment and writes `RESULTS.md` into `directory`, together with what benches measured
-/// (`docs/results/*.json` there). If some are named, only these are run: of the others stays what the file says.
+/// Runs every experiment and writes `RESULTS.md` into `directory`, including what benches measured
+/// (`docs/results/*.json` there). If `only` names some, only these are run, and the sections of the others are kept.
 ///
 /// # Errors
-/// [`Kind::Invalid`](vellum_base::Kind::Invalid) if the file does not say it.
+/// [`Kind::Invalid`](vellum_base::Kind::Invalid) if the file has no section to keep.
 pub fn write(directory: &Path, only: &[String], seed: u64, progress: &dyn Progress) -> Result<Score> {
     only.iter().try_for_each(|name| experiment::find(name).map(drop))?;
     let all: Vec<&Experiment> = experiment::all().iter().collect();
     write_of(&all, only, directory, seed, progress)
 }
 
-/// The same for some experiments only.
+/// The same for the given experiments only.
 fn write_of(
     experiments: &[&'static Experiment],
     only: &[String],
@@ -96,7 +96,7 @@ fn write_of(
     Ok(Score { results: path, held: rows_with(" | yes | "), missed: rows_with(" | **no** | ") })
 }
 
-/// Writes the charts of an experiment, and nothing else stays of it there.
+/// Writes the charts of an experiment, replacing its earlier ones.
 fn draw(directory: &Path, name: &str, outcome: &Outcome) -> Result<()> {
     let charts = directory.join(CHART_DIRECTORY);
     let io = |e| Error::io(format_args!("write charts into {}", charts.display()), e);
@@ -118,7 +118,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Error::io(format_args!("read {}", path.display()), e))
 }
 
-/// What a page says of an experiment.
+/// The section of a page on an experiment.
 fn kept<'a>(page: &'a str, name: &str) -> Result<&'a str> {
     let head = format!("\n## {name}\n");
     let Some(from) = page.find(&head) else {
@@ -128,7 +128,7 @@ fn kept<'a>(page: &'a str, name: &str) -> Result<&'a str> {
     Ok(&page[from..until])
 }
 
-/// The rows of all files, in the order of their names. A file that is not of the form is an error that names it.
+/// The rows of all files, in the order of their names. A malformed file is an error that names it.
 fn measured_rows(directory: &Path) -> Result<Vec<MeasuredRow>> {
     let io = |e| Error::io(format_args!("read {}", directory.display()), e);
     let entries = match std::fs::read_dir(directory) {
@@ -208,7 +208,7 @@ fn word(holds: bool) -> &'static str {
     if holds { "yes" } else { "**no**" }
 }
 
-/// Text that stays within its cell.
+/// Escapes text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -12,7 +12,7 @@ use vellum_media::{HddModel, Preset};
 use vellum_trace::generate::Seeded;
 use vellum_trace::{ByteLen, ByteOffset, Content, Format, ReadOptions, Request, RequestKind, RequestSource};
 
-/// Short real traces with writes: file, format, and where its first sector lies.
+/// Short real traces with writes: file, format, and offset of the first sector.
 const TRACES: [(&str, &str, u64); 6] = [
     ("hplajw_1992_1week.srt", "srt", 0),
     ("spc_Financial1_head.ssdsim.ascii", "mqsim", 0),
@@ -54,7 +54,7 @@ fn run(mode: &str, workload: &Workload, share: f64) -> (Totals, Times) {
     time(&mut *policy, workload, &mut deltas, mode.partial, &hardware, arrivals).unwrap()
 }
 
-/// The target: a third of what KDD-12 % writes, and reads no more than 5 % slower.
+/// The target: at most a third of KDD-12 %'s writes, and reads no more than 5 % slower.
 #[test]
 fn vellum_mode_writes_a_third_and_reads_as_fast() {
     for (name, format, shift) in TRACES {
@@ -70,7 +70,7 @@ fn vellum_mode_writes_a_third_and_reads_as_fast() {
     }
 }
 
-/// The relations of kdd.txt, section IV, where overwrites hit.
+/// The relations in kdd.txt, section IV, where overwrites hit.
 #[test]
 fn the_paper_s_order_of_policies() {
     let load = |at: usize| load(TRACES[at].0, TRACES[at].1, TRACES[at].2);
@@ -84,7 +84,7 @@ fn the_paper_s_order_of_policies() {
     }
 }
 
-/// Counted by hand: two sectors of one row on a cache that holds them.
+/// Counted by hand: two sectors of one row, with a cache that holds them.
 #[test]
 fn counts_are_those_of_the_steps() {
     let write = |sector: u64| Request::write(Nanos(sector), Lba(sector), vec![Content::Zero], false);
@@ -100,7 +100,7 @@ fn counts_are_those_of_the_steps() {
     assert_eq!((totals.array_writes, totals.flash_pages(), totals.flash_reads), (2, 2, 3));
 }
 
-/// Writes of these sectors, in this order.
+/// Writes of these sectors, in order.
 fn writes(sectors: impl Iterator<Item = u64>) -> Workload {
     let write = |sector: u64| Request::write(Nanos(0), Lba(sector), vec![Content::Zero], false);
     let requests: Vec<_> = sectors.map(write).collect();
@@ -110,7 +110,7 @@ fn writes(sectors: impl Iterator<Item = u64>) -> Workload {
     Workload::load(&open, Devices::Single, ByteLen(0)).unwrap()
 }
 
-/// Eight deltas of 1,024 bytes: three fit a page with their heads, and two pages were full before the last.
+/// Eight deltas of 1,024 bytes: three fit a page with their headers, and two pages had been filled before the last.
 #[test]
 fn bytes_of_deltas_are_counted_as_they_are_committed() {
     let workload = writes((0..8).chain(0..8));
@@ -120,7 +120,7 @@ fn bytes_of_deltas_are_counted_as_they_are_committed() {
     assert_eq!((totals.delta_pages, totals.delta_bytes), (2, 6 * 1024));
 }
 
-/// 300 sectors three times: an entry each at first, two when an old version stays, and one for the third version.
+/// Writes 300 sectors three times: one entry each at first, two when an old version stays, one for the third version.
 #[test]
 fn leavo_notes_each_version_that_it_writes() {
     let workload = writes((0..300).chain(0..300).chain(0..300));
@@ -131,7 +131,7 @@ fn leavo_notes_each_version_that_it_writes() {
     assert_eq!(totals.log_pages, 1200 / 253);
 }
 
-/// Writes of some sectors over and over, of records that change a little; reads and trims in between.
+/// Repeated writes to some sectors with records that change a little, interleaved with reads and trims.
 fn recorded_requests() -> Vec<Request> {
     let mut rng = Seeded::new(11);
     let mut sectors: Vec<Vec<u8>> = vec![vec![0; 4096]; 400];
@@ -159,7 +159,7 @@ fn load_written(requests: Vec<Request>) -> Workload {
     Workload::load_written(&open, Devices::Single, ByteLen(0)).unwrap()
 }
 
-/// Counter and model of times make the same deltas, and the same again; pages come and go in all ways.
+/// The counter and the timing model make the same deltas, reproducibly; pages are cached and evicted in all ways.
 #[test]
 fn recorded_contents_meet_every_policy() {
     let workload = load_written(recorded_requests());

@@ -1,4 +1,4 @@
-//! `dedup_scan` against a slow, obvious oracle: whole chunks in a plain map.
+//! `dedup_scan` against a slow, simple oracle: whole chunks in a map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use vellum_base::Kind;
 use vellum_lab::dedup_scan::{CHUNK_BYTES, ChunkFigures, Scan, ScanOptions, Tails, scan};
 
-/// Memory that all fits in.
+/// Enough memory for all fingerprints.
 const PLENTY: u64 = 64 << 20;
 
 fn options(threads: usize) -> ScanOptions {
@@ -18,7 +18,7 @@ fn scanned(path: &Path, options: &ScanOptions) -> Scan {
     scan(&[path.to_path_buf()], options, &()).unwrap()
 }
 
-/// Bytes that no other `seed` has, at any chunk size.
+/// Bytes that differ from those of any other `seed`, at any chunk size.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let words = (0..bytes.div_ceil(8) as u64).map(|i| xxh(seed, i));
     words.flat_map(u64::to_le_bytes).take(bytes).collect()
@@ -31,7 +31,7 @@ fn xxh(seed: u64, i: u64) -> u64 {
     x ^ x >> 31
 }
 
-/// A tree with duplicates of known kinds, tails, zeros, holes, links, an empty file and special ones.
+/// A tree with duplicates of known kinds, tails, zeros, holes, links, an empty file and special files.
 fn tree() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
@@ -74,7 +74,7 @@ fn files(dir: &Path, met: &mut BTreeSet<u64>, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Chunks, and how often each content that is not zeros is there.
+/// Number of chunks, and the number of copies of each non-zero content.
 fn oracle(contents: &[Vec<u8>], chunk_bytes: u64, tails: Tails) -> (u64, BTreeMap<Vec<u8>, u64>) {
     let (mut chunks, mut copies) = (0, BTreeMap::new());
     for bytes in contents {
@@ -165,7 +165,7 @@ fn an_image_counts_as_the_files_it_is_made_of() {
     std::fs::create_dir(&tree).unwrap();
     let mut image = Vec::new();
     for i in 0..50u64 {
-        let bytes = noise(i % 7, 32768 * (1 + i as usize % 7)); // whole groups: nothing to pad
+        let bytes = noise(i % 7, 32768 * (1 + i as usize % 7)); // whole groups: no padding
         std::fs::write(tree.join(i.to_string()), &bytes).unwrap();
         image.extend(bytes);
     }
@@ -192,7 +192,7 @@ fn paths_that_overlap_count_once() {
 fn a_sample_is_near_the_truth_and_the_same_with_any_number_of_threads() {
     let dir = tempfile::tempdir().unwrap();
     for i in 0..64u64 {
-        // Half of each file is there again in the next.
+        // Half of each file is repeated in the next.
         let bytes = [noise(i / 2, 1 << 20), noise(1000 + i, 1 << 20)].concat();
         std::fs::write(dir.path().join(i.to_string()), bytes).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Experiments: registered under names of their own, deterministic, and with the outcome that Vellum stands for.
+//! Experiments: distinct names, determinism, and the results on which Vellum is built.
 
 use vellum_lab::experiment::{Outcome, Scale, Setting, all, find};
 use vellum_lab::report::Page;

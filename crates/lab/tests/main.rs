@@ -1,5 +1,5 @@
-//! The lab from outside: replays that compare modes, and experiments; and engines on one another, which only the lab
-//! knows all of.
+//! Tests of the lab through its API: replays that compare modes, and experiments; and engines stacked on one another,
+//! which only the lab depends on together.
 
 mod array_cache;
 mod dedup_scan;
@@ -7,7 +7,7 @@ mod experiment;
 mod replay;
 mod reuse_on_disk;
 
-// What tests of the key-value store end lives with.
+// Modules of the tests of the key-value store.
 #[path = "../../kv/tests/doubtful.rs"]
 #[expect(dead_code, reason = "made for the tests of the key-value store, which use all of it")]
 mod doubtful;

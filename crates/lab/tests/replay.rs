@@ -65,7 +65,7 @@ fn ordered_mode_has_fewer_home_writes_to_remove() {
     assert!(found.modes[0].home.removed_percent().unwrap() < 90.0, "data goes home without a copy: {found}");
 }
 
-/// A block of an inode table: zeros in front, so that its first 64 bytes are those of many others.
+/// A block of an inode table that begins with zeros, so that its first 64 bytes equal those of many others.
 fn zero_prefixed(fill: u8) -> Content {
     let mut block = vec![0; SECTOR_BYTES];
     block[256..].fill(fill);
@@ -75,7 +75,7 @@ fn zero_prefixed(fill: u8) -> Content {
 #[test]
 fn a_write_that_never_passed_the_journal_corrupts_only_in_the_papers_mode() {
     let write = |lba, contents| Request::write(Nanos::ZERO, Lba(lba), contents, false);
-    // Journaled: some inode block. At home: another one, as lazy initialisation writes it.
+    // Journaled: some inode block. At home: another one, as written by lazy initialisation.
     let workload = vec![write(10, vec![zero_prefixed(1)]), write(50, vec![zero_prefixed(2)])];
     let options = ReplayOptions {
         journals: Some(vec![Lba(10)..Lba(20)]),
@@ -116,7 +116,7 @@ fn unaligned_overlapping_requests_end_as_the_trace_says_at_any_pace() {
     {
         let options = ReplayOptions { pace, ..options("none,strong,journal+elide", "slc") };
         let open = || Ok(Box::new(from_iter(mixed(5).into_iter())) as Box<dyn RequestSource>);
-        let found = run(&open, &options, &()).unwrap(); // which checks every sector
+        let found = run(&open, &options, &()).unwrap(); // this checks every sector
         assert!(found.setup.requests.unaligned > 2000 && found.setup.modelled_content_sectors > 1000);
         assert!(found.modes.iter().all(|m| m.latency.read.count > 500 && m.latency.sync.count > 50));
         if let Pace::Open { speed } = pace {

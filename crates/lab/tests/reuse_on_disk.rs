@@ -1,6 +1,6 @@
-//! A store whose tables are on a disk of ours, which has one sector in two tables when compaction asks for it
-//! (docs/decisions/0021): flash is programmed for so many sectors less, every ledger adds up, and a power cut between
-//! a remap and the manifest that needs it costs nothing that was promised.
+//! A store whose tables are on our own disk, which maps one sector into two tables when compaction requests it
+//! (docs/decisions/0021): that saves programming these sectors, every ledger adds up, and a power cut between a remap
+//! and the manifest that needs it loses nothing that was promised.
 
 use crate::doubtful::Doubtful;
 use crate::harness::{Model, Op, apply, assert_same, batch_of, of_seed, small};
@@ -32,14 +32,14 @@ fn geometry() -> Geometry {
     }
 }
 
-/// Flash and a directory in memory, under one switch.
+/// Flash and a directory in memory, with a common power switch.
 struct Machine {
     files: Doubtful,
     nand: Arc<Nand>,
 }
 
 impl Machine {
-    /// With a disk and the home of a store on it.
+    /// Makes a machine with a disk, and the directory of a store on it.
     fn new(env: &Arc<dyn Env>, dedup: DedupMode, seed: u64) -> Machine {
         let nand = Nand::ram(geometry(), NandParams { seed, nvram_bytes: 64 << 10, ..NandParams::default() });
         let machine = Machine { files: Doubtful::default(), nand: Arc::new(nand.unwrap()) };
@@ -67,7 +67,7 @@ impl Machine {
     }
 }
 
-/// The map is right, everything can be read, and the ledger equals the device.
+/// The map is consistent, everything is readable, and the ledger equals the device's counters.
 fn assert_sound(disk: &Disk, nand: &Nand, context: &str) {
     let report = disk.check(true, |_, _| {}).unwrap();
     assert!(report.is_clean(), "{context}: {report:?}");
@@ -75,7 +75,7 @@ fn assert_sound(disk: &Disk, nand: &Nand, context: &str) {
     assert_eq!(disk.ledger().programmed_total(), programmed, "{context}: bytes programmed");
 }
 
-/// Runs of twenty keys, again and again; what the store said, and the disk below it.
+/// Repeatedly writes runs of twenty keys; returns the store's statistics, and the disk below it.
 fn clustered(reuse: Reuse, dedup: DedupMode) -> (StoreStat, Arc<Disk>, Machine) {
     let env: Arc<dyn Env> = RealEnv::new();
     let machine = Machine::new(&env, dedup, 1);
@@ -119,7 +119,7 @@ fn what_is_remapped_is_not_programmed() {
         (stat.since_opened.reuse().relinked_bytes, stat.lifetime.remapped_bytes()),
         "store and disk"
     );
-    // Every sector that the store brought was programmed once, or there is a reason why not.
+    // Every sector that the store wrote was programmed once, or there is a reason why not.
     let avoided: u64 =
         Avoided::ALL.iter().filter(|why| **why != Avoided::Trim).map(|why| ledger.avoided_by(*why)).sum();
     assert_eq!(ledger.host_written_bytes, ledger.programmed_by(Cause::HostData) + avoided);
@@ -127,13 +127,13 @@ fn what_is_remapped_is_not_programmed() {
     assert!(after * 5 < before * 4, "{after} bytes programmed, {before} without reuse");
 }
 
-/// The way of the paper: nobody is told, a device that deduplicates finds them.
+/// The paper's way: the device is not told, and deduplication finds the copies.
 #[test]
 fn bubbles_are_enough_for_a_disk_that_deduplicates() {
     let (stat, disk, _) = clustered(Reuse::Bubbles, DedupMode::Strong(vellum_codes::HashKind::Sha1));
     let found = disk.ledger().avoided_by(Avoided::Duplicate);
     assert_eq!(stat.since_opened.reuse().relinked_bytes, 0);
-    // Sectors that end within a leaf of several are zeros now and then, which have a reason of their own.
+    // Sectors that end within a leaf of several are sometimes zeros, which are counted under another reason.
     assert!(
         found * 100 >= stat.since_opened.reuse().kept_bytes * 98,
         "{found} bytes found of {}",
@@ -168,7 +168,7 @@ impl Power for Machine {
     }
 }
 
-/// Options that make much of what is there already.
+/// Options that reuse much of what exists.
 fn reusing(seed: u64) -> Options {
     let caps = if seed.is_multiple_of(3) { Caps::default() } else { Caps { bubble: 1.0, global: 1.0 } };
     Options { reuse: Reuse::Relink, caps, island_bytes_min: None, ..of_seed(seed) }
@@ -213,7 +213,7 @@ fn cuts_between_remaps_and_manifests_lose_nothing() {
     );
 }
 
-/// As [`assert_sound`], but the power may go meanwhile.
+/// Like [`assert_sound`], but the power may be cut meanwhile.
 fn assert_sound_while_on(disk: &Disk, machine: &Machine, context: &str) {
     match disk.check(true, |_, _| {}) {
         Ok(report) => assert!(report.is_clean(), "{context}: {report:?}"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What an array does with a processor: parity, deltas, and the counter of cache policies, each on one core.
+# Processor cost of an array: parity, deltas, and the counter of cache policies, each on one core.
 # Usage: crates/vellum/benches/array_core.sh      Writes docs/results/array-core.json.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

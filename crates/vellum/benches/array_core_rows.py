@@ -35,7 +35,7 @@ def main():
         command = f"cargo bench -p {bench}"
         rows.append(dict(claim=claim, target=target, ours=ours, holds=bool(holds), why=why, command=command))
 
-    # Of rates the fastest is the highest.
+    # The fastest is the highest rate.
     fastest, slowest, median = (figure / 1e9 for figure in parity[("p_and_q", "(4, 64)")][1])
     portable = parity[("p_and_q_portable", "(4, 64)")][1][2] / 1e9
     row(

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A RAID-5 of files with a KDD cache over NBD, beside the same array without: 4 KiB random overwrites at the same time.
+# A RAID-5 of files with a KDD cache over NBD, and the same without one, run concurrently: 4 KiB random overwrites.
 # Usage: crates/vellum/benches/array_nbd.sh [ROUNDS] [SECONDS]    Writes docs/results/array-nbd.json, prints its table.
 # Members are as slow as modelled 7,200 rpm disks (`array serve --pace sata-1tb`): the drive model of the lab, in real
-# time, over files in memory. The SSD is a file in memory, and not slowed: it is the disks that are waited for, and the
-# cores are idle, so both arrays run side by side and neither has pauses in which it could clean up.
-# A write changes about a quarter of its page, as fio's --buffer_compress_percentage=75 has it. The working set
-# was written before, and fits into the window: what the cache keeps in memory before it goes to flash.
+# time, over files in memory. The SSD is a file in memory, and not slowed: the time is spent waiting for disks, and the
+# cores are idle, so both arrays run concurrently, and neither has pauses for cleaning.
+# A write changes about a quarter of its page (fio's --buffer_compress_percentage=75). The working set
+# has been written before, and fits into the window: what the cache holds in memory before it goes to flash.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need fio python3 cargo

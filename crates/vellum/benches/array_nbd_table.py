@@ -12,7 +12,7 @@ TARGET = 3
 def main():
     directory, result, rounds, seconds, before, after = sys.argv[1:]
     rows = []
-    # A write in place is one access of one disk: with one request at a time there is nothing left to save.
+    # A write in place is one access to one disk: with one request at a time there is nothing left to save.
     bound = "; each of ours is one access of one disk, so that no cache that has data on the disks at once does better"
     depths = (("1", "one connection", bound), ("32", "32 connections", ""), ("deep", "one connection, 16 deep", ""))
     for which, clients, more in depths:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What contents change in a replay of an array's caches: a real ext4 is recorded with all bytes, and replayed with deltas
-# of these, of the mixture measured on page images, and of the paper's 25 % and 12 %.
+# Effect of contents on a replay of an array's caches: a real ext4 is recorded with all bytes, and replayed with deltas
+# of these, with the mixture measured on page images, and with the paper's 25 % and 12 %.
 # Usage, as root: crates/vellum/benches/array_recorded.sh [WORKLOAD...]      Prints its table.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A RAID-5 of files behind SSD caches over NBD, beside the same array without: sequential writes of whole rows and more.
+# A RAID-5 of files behind SSD caches over NBD, and the same array without: sequential writes of whole rows and more.
 # Usage: crates/vellum/benches/array_sequential.sh [ROUNDS] [SECONDS]    Writes docs/results/array-sequential.json.
-# Members are as slow as modelled 7,200 rpm disks (`array serve --pace sata-1tb`). Each round writes where
-# nothing was written before, then 32 MiB over and over, which the caches have, with a quarter of each page changed.
+# Members are as slow as modelled 7,200 rpm disks (`array serve --pace sata-1tb`). Each round first writes where
+# nothing was written before, then 32 MiB repeatedly, which are cached, with a quarter of each page changed.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need fio python3 cargo

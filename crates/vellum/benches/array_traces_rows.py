@@ -9,7 +9,7 @@ import sys
 
 CACHES = ("5%", "20%")
 MODES = "wa,larc,kdd-12,kdd-nvram,kdd"
-# What these files do not say of themselves.
+# Properties that these files do not state themselves.
 OPTIONS = {
     "cloudPhysicsIO.vscsi": ["--shift", "32256"],
     "spc_Financial1_head.ssdsim.ascii": ["--format", "mqsim"],
@@ -73,7 +73,7 @@ def of_hits(modes):
     text = ", ".join(both(modes, name) for name in ("kdd", "larc", "wa", "kdd-nvram"))
     text += f" (kdd has {kdd['window_pages']} pages in memory besides, the others have none)"
     if not kdd["flash_bytes"] or not hit_ratio(larc):
-        # Nothing to divide by: then it is hits alone.
+        # Nothing to divide by, so only hits are compared.
         return hit_ratio(kdd) >= hit_ratio(larc), f"hits {percent(kdd)} beside {percent(larc)}", text
     ratio = hit_ratio(kdd) / kdd["flash_bytes"] / (hit_ratio(larc) / larc["flash_bytes"])
     return ratio >= 1, f"{ratio:.2f} x, hits {percent(kdd)} beside {percent(larc)}", text

@@ -1,5 +1,5 @@
-# What the benches of this directory share; sourced, not run. Needs bash.
-# Sets `root` (the workspace), `vellum` (the release binary) and `work` (a directory, gone afterwards).
+# Common parts of the benches in this directory; sourced, not run. Needs bash.
+# Sets `root` (the workspace), `vellum` (the release binary) and `work` (a temporary directory).
 
 need() { # tools
     for tool in "$@"; do
@@ -17,10 +17,10 @@ build() {
     vellum=$(cd "$root" && cargo metadata --no-deps --format-version 1 |
         python3 -c 'import json,sys; print(json.load(sys.stdin)["target_directory"])')/release/vellum
 }
-# Flash images in memory, if there is room: the disk of this machine is not what is measured.
+# Flash images are in memory, if there is room: this machine's disk is not what is measured.
 work=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")" vellum-bench.XXXXXX)
 started=()
-# Ends the servers; after a failure it shows what they said on standard error, their last words included.
+# Ends the servers; after a failure it shows their standard error to its end.
 clean_up() {
     local status=$? said
     for pid in "${started[@]}"; do kill -INT "$pid" 2>/dev/null || true; done
@@ -33,14 +33,15 @@ clean_up() {
     rm -rf "$work"
 }
 trap clean_up EXIT
-# Waits until a server has said that it is ready (its output is in a file). If it ends instead, `clean_up` shows what it said.
+# Waits until a server reports that it is ready (its output is in a file). If it ends instead, `clean_up` shows its
+# output.
 await() { # pid, output
     until grep -q '"event":"ready"' "$2" 2>/dev/null; do
         kill -0 "$1" 2>/dev/null || { cat "$2" >&2; return 1; }
         sleep 0.05
     done
 }
-# How busy all cores are in percent, over two seconds in which we do nothing.
+# Load of all cores in percent, over two seconds in which we do nothing.
 busy() {
     local before after
     before=$(head -1 /proc/stat); sleep 2; after=$(head -1 /proc/stat)
@@ -49,9 +50,9 @@ before, after = (list(map(int, line.split()[1:9])) for line in sys.argv[1:])
 spent = [b - a for a, b in zip(before, after)]
 print(round(100 * (1 - (spent[3] + spent[4]) / sum(spent))))' "$before" "$after"
 }
-# Ticks of CPU time that processes have had.
+# Ticks of CPU time used by processes.
 ticks() { for pid in "$@"; do cat "/proc/$pid/stat"; done | awk '{ sum += $14 + $15 } END { print sum }'; }
-# Runs fio and appends what came out to $work/runs: server, label, IOPS, CPU of the pids per request.
+# Runs fio and appends the results to $work/runs: server, label, IOPS, CPU of the pids per request.
 fio_run() { # server, label, pids, seconds, options of fio...
     local server=$1 label=$2 pids=$3 seconds=$4 before spent; shift 4
     before=$(ticks $pids)
@@ -66,8 +67,8 @@ requests = job["read"]["total_ios"] + job["write"]["total_ios"]
 print(server, label, job["read"]["iops"] + job["write"]["iops"], int(ticks) / int(hz) * 1e6 / requests)
 PY
 }
-# Writes MiB of records of 1 KiB to $work/all.tsv, in no order, and percent of them anew, four times for each NAME=ROW: so many
-# keys in a row, to $work/NAME0.tsv to NAME3.tsv.
+# Writes MiB of records of 1 KiB to $work/all.tsv, unordered, and percent of them again, four times for each NAME=ROW,
+# in runs of ROW keys, to $work/NAME0.tsv to NAME3.tsv.
 records() { # MiB, percent, NAME=ROW...
     python3 - "$work" "$@" <<'PY'
 import base64, random, sys

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A real ext4 on a Vellum disk: home writes removed, and flash programmed beside data=ordered and an ordinary SSD.
+# A real ext4 on a Vellum disk: home writes removed, and flash programs relative to data=ordered and to an ordinary SSD.
 # Usage, as root: crates/vellum/benches/ext4.sh [WORKLOAD...]      Writes docs/results/ext4.json, prints its table.
-# For every journal size and workload, one after the other: data=journal and data=ordered on a disk with `journal`
-# (recorded), and both on one with `none`. Then the records are replayed through every mode, which counts what the
-# ledger of a live disk cannot know: which of the sectors that cost nothing were home writes.
+# For every journal size and workload in turn: data=journal and data=ordered on a disk with `journal`
+# (recorded), and both on one with `none`. Then the records are replayed in every mode, which counts what the
+# ledger of a live disk cannot know: which of the sectors that were not programmed were home writes.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need_root

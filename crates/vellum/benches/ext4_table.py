@@ -6,7 +6,7 @@ import sys
 
 MIB = 1 << 20
 REMOVED_PERCENT = 99.5
-# Programmed with data=journal and `journal` over programmed with data=ordered on an ordinary SSD, and on ours.
+# Limits on programs with data=journal and `journal`, relative to data=ordered on an ordinary SSD, and on ours.
 RATIO = {"copy": 1.02, "sequential": 1.02, "fsync": 1.15}
 
 

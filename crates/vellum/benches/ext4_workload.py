@@ -108,7 +108,7 @@ def bank(to):
     for number in range(10_000):
         if number % 5_000 == 0:
             db.execute(f"pragma journal_mode={('delete', 'wal')[number // 5_000]}")
-        # A third of them anywhere, the others mostly among the first.
+        # A third of them at random, the others mostly among the first.
         account = int(300_000 * rng.random() ** (1 if number % 3 == 0 else 6))
         amount = rng.randrange(-1000, 1000)
         at = f"2023-11-{1 + number // 400:02d} {number % 400 // 60:02d}:{number % 60:02d}"

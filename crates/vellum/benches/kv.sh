@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Our key-value store beside RocksDB and LevelDB: `vellum kv bench` for values of 128 B, 512 B and 1 KiB, one thread and two.
+# Our key-value store compared with RocksDB and LevelDB: `vellum kv bench` with values of 128 B, 512 B and 1 KiB, one
+# and two threads.
 # Usage: crates/vellum/benches/kv.sh [ROUNDS] [SECONDS] [MIB] [COMPRESSION] [DURABILITY]
-# Writes docs/results/kv.json (kv-lz4.json if that is the compression, Snappy that of LevelDB then; kv-sync.json if every write is
-# synced), prints its tables.
-# Stores hold MIB of data, over five times the memory that an engine is given. A workload that does not fill a store runs for
-# SECONDS. VELLUM_BENCH_DIR says where stores are made (beside the binary), VELLUM_BENCH_QUIET what runs each bench (nothing).
+# Writes docs/results/kv.json (kv-lz4.json with that compression, when LevelDB uses Snappy; kv-sync.json if every write
+# is synced), prints its tables.
+# Stores hold MIB of data, over five times the memory given to an engine. A workload that does not fill a store runs for
+# SECONDS. Stores are made in VELLUM_BENCH_DIR (default: beside the binary); VELLUM_BENCH_QUIET is a command that runs
+# each bench.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need python3 cargo
@@ -16,7 +18,7 @@ workloads=fillrandom,overwrite,ycsb
 memory=(--memtable 8MiB --memtables 2 --cache 8MiB)
 bench() { # value, threads, rounds, engines, name
     local keys=$((mib * 1048576 / ($1 + 16)))
-    # More requests than fit into the time, but not many more: YCSB E draws among as many records as it expects to insert.
+    # More requests than fit into the time, but not many more: YCSB E draws among all records it expects to insert.
     ${VELLUM_BENCH_QUIET:-} "$vellum" kv bench --dir "$stores" --workload $workloads --engine "$4" --value "$1" --threads "$2" \
         --keys $keys --seconds "$seconds" --requests $((10 * seconds * keys)) --rounds "$3" "${memory[@]}" \
         --compression "$compression" --durability "$durability" --json >"$work/$5.json"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Real LevelDB and RocksDB on a real ext4 on a Vellum disk, ours on the same ext4, and ours on flash without any: bytes counted at
-# the flash, by the ledger, until everything is closed.
+# Real LevelDB and RocksDB on a real ext4 on a Vellum disk, ours on the same ext4, and ours on flash without a file
+# system: bytes counted at the flash, by the ledger, until everything is closed.
 # Usage, as root: crates/vellum/benches/kv_flash.sh [MIB] [DISK_MIB]      Writes docs/results/kv-flash.json, prints its table.
-# A store is filled with MIB of records of 1 KiB in no order, then all are set anew; then another is loaded, and YCSB A asks as often as
-# there are records;
-# disks have DISK_MIB, 12 % of flash beyond that, erase blocks of 1 MiB, and look for no duplicates: an ordinary SSD.
+# A store is filled with MIB of records of 1 KiB, unordered, then all are overwritten; then another is loaded, and YCSB
+# A issues as many requests as there are records; disks have DISK_MIB, 12 % more flash, erase blocks of 1 MiB, and no
+# deduplication: an ordinary SSD.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need_root

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A key-value store of 10 GiB whose process is killed while it fills: how long until it is open again.
+# A key-value store of 10 GiB whose process is killed while filling it: time until it is open again.
 # Usage: crates/vellum/benches/kv_open.sh [ROUNDS] [GIB] [VALUE]      Writes docs/results/kv-open.json, prints its table.
-# GIB of records with values of VALUE bytes in no order that nothing compresses, then rounds: put some of them anew for some seconds,
-# kill -9, drop what the kernel holds in memory (if root), `vellum kv open`. Timed from exec until exit, so closing is part of it.
-# VELLUM_BENCH_DIR says where the store is made (beside the binary); it takes twice GIB there.
+# Loads GIB of incompressible records with values of VALUE bytes, unordered; then in rounds: overwrite some of them for
+# some seconds, kill -9, drop the kernel's caches (if root), `vellum kv open`. Timed from exec until exit, which
+# includes closing. The store is made in VELLUM_BENCH_DIR (default: beside the binary), and takes twice GIB there.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need python3 cargo

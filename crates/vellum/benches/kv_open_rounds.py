@@ -25,7 +25,7 @@ class Load:
 
     def put(self, numbers):
         starts = [self.rng.randrange(1 << 20) for _ in numbers]
-        # Keys in no order: an odd factor and a power of two make a permutation.
+        # Unordered keys: an odd factor modulo a power of two gives a permutation.
         lines = [f"user{number * 0x9E3779B1 % (1 << 32):012d}\t{self.noise[at:at + self.value]}\n" for number, at in zip(numbers, starts)]
         try:
             self.process.stdin.write("".join(lines))

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Compaction on a real XFS and a real btrfs on a loop-mounted image, with and without clones: sectors that reach the block device,
-# time, and how fast the result is read.
+# Compaction on a real XFS and a real btrfs on a loop-mounted image, with and without clones: sectors that reach the
+# block device, time, and the speed of reading the result.
 # Usage, as root: crates/vellum/benches/kv_reflink.sh [MIB] [PERCENT]      Writes docs/results/kv-reflink.json, prints its table.
-# A store of MIB of records of 1 KiB is merged into one level; PERCENT of them are set anew, in no order, and `kv compact` merges these
-# with the level below. That is done four times; the last of these merges is what is measured: one of levels of such a ratio, of a
-# store that has seen others. Then the stores are read in turn, nine times.
+# A store of MIB of records of 1 KiB is merged into one level; PERCENT of them are overwritten, unordered, and `kv
+# compact` merges these with the level below. This is done four times; the last merge is measured, as one of levels of
+# such a ratio, in a store with earlier merges. Then the stores are read in turn, nine times.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need_root
@@ -21,7 +21,7 @@ attach() { loop=$(losetup -f --show "$1") && mount -o noatime "$loop" "$work/mnt
 detach() { umount "$work/mnt" && losetup -d "$loop"; }
 merge() { # file system, label, options of kv
     local kind=$1 label=$2 image=$work/image.$1.$2 before start took; shift 2
-    truncate -s 64G "$image" # sparse: a btrfs that is small commits again and again for want of room for metadata
+    truncate -s 64G "$image" # sparse: a small btrfs commits again and again for lack of space for metadata
     "mkfs.$kind" -q "$image" >/dev/null
     attach "$image"
     "$vellum" kv load "$store" "$work/all.tsv" --memtable 8MiB "$@" >/dev/null

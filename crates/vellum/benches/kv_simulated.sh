@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# How fast the key-value store is in virtual time: YCSB requests a second of wall time, where the cache has 90 % of
-# what is asked for.
+# Speed of the key-value store in virtual time: YCSB requests per second of wall time, if 90 % of the requests hit
+# the cache.
 # Usage: crates/vellum/benches/kv_simulated.sh [ROUNDS]      Writes docs/results/kv-simulated.json, prints its rows.
-# A store of 30,000 records of 100 B on the board of the FlashKV paper. Clients of all numbers take turns.
+# A store of 30,000 records of 100 B on the board of the FlashKV paper. Numbers of clients take turns.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need python3 cargo

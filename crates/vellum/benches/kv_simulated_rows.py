@@ -4,7 +4,7 @@ import json
 import statistics
 import sys
 
-TARGET = 1.0  # million a second
+TARGET = 1.0  # million per second
 
 command, result, *reports = sys.argv[1:]
 runs = {}

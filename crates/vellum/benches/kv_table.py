@@ -6,11 +6,11 @@ import json
 import os
 import sys
 
-RATE, BYTES = 1.5, 0.7  # to reach, beside RocksDB
+RATE, BYTES = 1.5, 0.7  # targets, relative to RocksDB
 LEVELDB_RATE = 3
-# Compactions come in lumps: what is written in a second or two says nothing, what is written for all keys does.
+# Compactions come in bursts: bytes written in a second or two mean nothing, those for all keys do.
 WHOLE = ("fillrandom", "overwrite", "ycsb-load")
-# Why a rate is below parity where it is: by peer, and whether ours maps its files (docs/decisions/0019 has more).
+# Reasons why a rate is below parity: by peer, and whether ours maps its files (docs/decisions/0019 has more).
 BELOW_PARITY = {
     ("leveldb", True): "a seek waits for memory in each level and each table of level 0, of which LevelDB has fewer, and what a scan hands out is "
     "copied, where LevelDB lends it out of its mapping",

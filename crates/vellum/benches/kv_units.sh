@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What a merge writes and what it shares, with leaves of 4 and of 16 KiB: on a flash image, and on XFS on a loop-mounted image.
+# What a merge writes and shares, with leaves of 4 and of 16 KiB: on a flash image, and on XFS on a loop-mounted image.
 # Usage, as root: crates/vellum/benches/kv_units.sh [MIB] [PERCENT]      Prints a table.
-# A store of MIB of records of 1 KiB is merged into one level; PERCENT of them are set anew, in no order or 20 in a row, and
-# `kv compact` merges these. That is done four times; the last merge is what is shown: MiB that it wrote, and that it shared.
+# A store of MIB of records of 1 KiB is merged into one level; PERCENT of them are overwritten, unordered or in runs of
+# 20, and `kv compact` merges these. This is done four times; the last merge is shown: MiB written, and MiB shared.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need_root

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A loop device over the real engine's FUSE file beside one over nbdfuse over nbdkit's memory plugin: the same fio.
+# A loop device on the real engine's FUSE file, and one on nbdfuse on nbdkit's memory plugin: the same fio.
 # Usage, as root: crates/vellum/benches/loop.sh [ROUNDS] [SECONDS]   Writes docs/results/loop.json, prints its table.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

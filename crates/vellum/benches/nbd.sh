@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The real engine with `journal` over NBD beside nbdkit's memory plugin: the same fio, rounds interleaved.
+# The real engine with `journal` over NBD compared with nbdkit's memory plugin: the same fio, rounds interleaved.
 # Usage: crates/vellum/benches/nbd.sh [ROUNDS] [SECONDS]      Writes docs/results/nbd.json, prints its table.
 # Ours keeps flash, map and ledger in memory and collects garbage; nbdkit's plugin copies to and from a buffer. The
-# client and the server share the machine's cores, so the servers' CPU time per request is shown, too.
+# client and the server share the machine's cores, so the servers' CPU time per request is also shown.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need fio nbdkit python3 cargo

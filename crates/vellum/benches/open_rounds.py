@@ -36,7 +36,7 @@ def serve(vellum, work):
 def overwrite(work, *options):
     uri = f"--uri=nbd+unix:///?socket={work}/socket"
     how = ["--rw=randwrite", "--bs=4k", "--iodepth=32", "--size=64g", "--norandommap", "--fsync=256"]
-    how += ["--allrandrepeat=0", "--randrepeat=0"]  # else every run writes the same, and the disk has that already
+    how += ["--allrandrepeat=0", "--randrepeat=0"]  # otherwise every run writes what the disk already has
     command = ["fio", "--name=load", "--ioengine=nbd", uri, *how, *options]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -13,7 +13,7 @@ WORKLOADS = {
     "read": "128 KiB sequential reads, queue depth 8",
     "write": "128 KiB sequential writes, queue depth 8",
 }
-# Our door, its peer as fio's runs name it, and in words.
+# Our door, its peer as named in fio's runs, and a description.
 BENCHES = {
     "nbd": ("`vellum disk serve --nbd`", "nbdkit", "nbdkit's memory plugin"),
     "loop": ("a loop device over `vellum disk serve --fuse`", "nbdfuse", "one over nbdfuse over nbdkit's memory plugin"),

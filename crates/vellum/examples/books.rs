@@ -1,4 +1,4 @@
-//! The library's example in the README.
+//! The library example in the README.
 
 use vellum::kv::{Batch, Bounds, Durability, Map, Options, Store};
 

@@ -1,5 +1,4 @@
-//! The file that names the devices of an array. What they are good for is on the devices; this only says where they
-//! are.
+//! The file that names the devices of an array. Their state is on the devices; this only says where they are.
 //!
 //! ```toml
 //! array = "5f0e..." # its id: devices that another array has taken are not it
@@ -27,61 +26,61 @@ use vellum_array::{Device, examine, survey};
 use vellum_base::{Error, Kind, Result};
 use vellum_media::FileDisk;
 
-/// Longest file that is read.
+/// Largest file that is read.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// See the module. Paths are relative to the file's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayFile {
-    /// The array's id, hexadecimal. A file without it means the array that most of its devices are of.
+    /// The array's id, in hexadecimal. Without it, the file means the array to which most of its devices belong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<String>,
     /// Files or block devices.
     pub members: Vec<PathBuf>,
-    /// Where records go, if not to the members.
+    /// Device of the log, if that is not on the members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<PathBuf>,
-    /// The SSD that is its cache.
+    /// The SSD used as its cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<PathBuf>,
-    /// What keeps what the cache knows over a power cut.
+    /// Preserves the cache's state across a power cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvram: Option<PathBuf>,
-    /// A member's device that another is to replace, and is being filled for it.
+    /// A member's device that is being replaced by another, which is being filled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacing: Option<Replacing>,
 }
 
-/// Which device takes whose place.
+/// A replacement in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replacing {
-    /// One of the members.
+    /// Device of one of the members.
     pub old: PathBuf,
-    /// It counts as soon as its superblock says so.
+    /// The new device; it counts as soon as its superblock says so.
     pub new: PathBuf,
-    /// What was drawn when it was prepared, hexadecimal: without it on the device that is another one.
+    /// Random id from its preparation, in hexadecimal; a device without it is another one.
     #[serde(default)]
     pub mark: String,
 }
 
-/// Devices that were opened.
+/// Opened devices.
 pub struct Devices {
-    /// Those of the members, with the paths as the file has them.
+    /// Those of the members, with their paths as in the file.
     pub members: Vec<(PathBuf, Device)>,
-    /// The log's.
+    /// The log device.
     pub log: Option<Device>,
-    /// The cache's.
+    /// The cache's SSD.
     pub cache: Option<Device>,
     /// The cache's NVRAM.
     pub nvram: Option<Device>,
-    /// Members, the log, the cache or its NVRAM, that could not be opened, and why.
+    /// Devices of members, log, cache or NVRAM that could not be opened, and why.
     pub absent: Vec<(PathBuf, Error)>,
 }
 
 impl ArrayFile {
-    /// Reads it.
+    /// Reads the file at `path`.
     pub fn load(path: &Path) -> Result<ArrayFile> {
         let said = |e: std::io::Error| match e.kind() {
             ErrorKind::NotFound => Error::new(
@@ -102,7 +101,7 @@ impl ArrayFile {
         toml::from_str(&text).map_err(|e| Error::invalid(format!("{}: {e}", path.display())))
     }
 
-    /// Writes a new one beside where it is to be; nothing may be there.
+    /// Writes a new file beside `path`, where there must be none yet.
     pub fn draft(self, path: &Path) -> Result<Draft> {
         if path.symlink_metadata().is_ok() {
             return Err(Error::invalid(format!("{} exists already", path.display())));
@@ -110,12 +109,12 @@ impl ArrayFile {
         Draft::write(self, path, None)
     }
 
-    /// Changes it. Others who change it wait, also in other processes.
+    /// Changes the file. Concurrent changes wait for each other, also across processes.
     pub fn edit(path: &Path, change: impl FnOnce(&mut ArrayFile)) -> Result<()> {
         ArrayFile::prepare(path, change)?.commit()
     }
 
-    /// The same up to the moment where the change counts: for what must not be done if it cannot be written.
+    /// Like [`ArrayFile::edit`] up to the point where it takes effect: for actions that need the change to be writable.
     pub fn prepare(path: &Path, change: impl FnOnce(&mut ArrayFile)) -> Result<Draft> {
         let alone = lock(path)?;
         let mut named = ArrayFile::load(path)?;
@@ -123,12 +122,12 @@ impl ArrayFile {
         Draft::write(named, path, Some(alone))
     }
 
-    /// Whether it names the device, as a member or as what is to be one.
+    /// Whether it names the device, as a member or as a replacement.
     pub fn names(&self, device: &Path) -> bool {
         self.members.iter().chain(self.replacing.as_ref().map(|r| &r.new)).any(|named| named == device)
     }
 
-    /// Refuses a device that it names already, by whatever path. `at` is where the file is.
+    /// Refuses a device that it already names, by any path. `at` is the path of the file.
     pub fn check_other(&self, at: &Path, device: &Path) -> Result<()> {
         let wanted = real(at, device);
         match self.parts().into_iter().find(|(_, path)| real(at, path) == wanted) {
@@ -141,7 +140,7 @@ impl ArrayFile {
         }
     }
 
-    /// Refuses a device that it names twice, by whatever paths: the second opening would find it in use.
+    /// Refuses a device that it names twice, by any paths: the second opening would find it in use.
     pub fn check_each_once(&self, at: &Path) -> Result<()> {
         let mut seen = BTreeMap::new();
         for (part, path) in self.parts() {
@@ -155,20 +154,20 @@ impl ArrayFile {
         Ok(())
     }
 
-    /// What each device is.
+    /// All devices, each with its function.
     fn parts(&self) -> Vec<(&'static str, &PathBuf)> {
         let parts = [("log", &self.log), ("cache", &self.cache), ("cache's NVRAM", &self.nvram)];
         let parts = parts.into_iter().filter_map(|(part, path)| Some((part, path.as_ref()?)));
         self.members.iter().map(|path| ("member", path)).chain(parts).collect()
     }
 
-    /// Opens the devices. Members that cannot be opened are named, unless somebody else has them: that is an error.
+    /// Opens the devices. Members that cannot be opened are listed, except that a device in use is an error.
     pub fn open(&self, at: &Path) -> Result<Devices> {
         self.check_each_once(at).map_err(|error| error.context(at.display()))?;
         self.open_by(at, FileDisk::open)
     }
 
-    /// The same to look at them only, also while somebody else has them: nobody is kept from anything.
+    /// Opens the devices read-only, even while they are in use, and does not lock them.
     pub fn look(&self, at: &Path) -> Result<Devices> {
         self.open_by(at, FileDisk::look)
     }
@@ -216,17 +215,17 @@ impl ArrayFile {
     }
 }
 
-/// Where a path of the file at `at` leads.
+/// Resolves a path in the file at `at`.
 fn real(at: &Path, path: &Path) -> PathBuf {
     let path = at.parent().unwrap_or(Path::new("")).join(path);
     let there = path.canonicalize().ok();
-    // What is to be made is not there yet, its directory is.
+    // A file that is yet to be made does not exist, but its directory does.
     let parent = path.parent().map(|parent| if parent == Path::new("") { Path::new(".") } else { parent });
     let beside = || Some(parent?.canonicalize().ok()?.join(path.file_name()?));
     there.or_else(beside).unwrap_or(path)
 }
 
-/// Locks the file that is there now: while it was waited for another may have taken its place.
+/// Locks the file that is there now: while waiting for the lock, it may have been replaced by another.
 fn lock(path: &Path) -> Result<File> {
     let lock = || loop {
         let file = File::open(path)?;

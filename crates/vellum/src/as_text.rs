@@ -1,6 +1,6 @@
 //! Values that are written in TOML and JSON as on the command line: as text.
 
-/// Writes values by what is behind the colon, and reads them by `FromStr`, whose error is told.
+/// Serializes values by the expression after the colon, and deserializes them by `FromStr`, whose error is reported.
 macro_rules! as_text {
     ($($value:ty: $text:path),+) => {$(
         impl serde::Serialize for $value {

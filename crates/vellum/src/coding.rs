@@ -1,4 +1,4 @@
-//! How the pages of a stack's flash are coded, as options and in TOML: `ecc`, `codeword` and `scrambler`.
+//! Coding of the pages of a stack's flash, as options and in TOML: `ecc`, `codeword` and `scrambler`.
 
 use crate::as_text::as_text;
 use crate::config::Config;
@@ -7,19 +7,19 @@ use std::str::FromStr;
 use vellum_base::{Error, Result, Scrambling};
 use vellum_media::coded::{Coding, Rate};
 
-/// Pages of a block after which keystreams repeat where none is named: what was found in drives most often.
+/// Default number of pages of a block after which keystreams repeat: the one found most often in drives.
 const PERIOD: u32 = 128;
 
 /// The rate of the error-correcting code, written `32/33`, `16/17` or `8/9`; or `none`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ecc(pub Option<Rate>);
 
-/// What data are scrambled with, written `off`, `lba` (or `on`), `page` or `page:PERIOD`.
+/// How data are scrambled, written `off`, `lba` (or `on`), `page` or `page:PERIOD`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrambler(pub Scrambling);
 
-/// The coding that `config` asks for. Images have a code unless they are to have none; memory has one only where a code
-/// or a scrambler is asked for.
+/// The coding that `config` asks for. Images have a code unless it is disabled; memory has one only if a code or a
+/// scrambler is requested.
 ///
 /// ```
 /// use vellum::{Config, coding};
@@ -49,7 +49,7 @@ pub fn of(config: &Config) -> Result<Option<Coding>> {
     Ok(Some(coding))
 }
 
-/// As an option says it: the rate of the code, its codewords, the scrambler.
+/// As options: the rate of the code, its codeword size, the scrambler.
 pub fn text(coding: Option<&Coding>) -> (String, u32, String) {
     let scrambler = Scrambler(coding.map_or(Scrambling::Off, |coding| coding.scrambling));
     let codeword_bytes = coding.map_or(0, |coding| coding.codeword_bytes);

@@ -17,8 +17,8 @@
 //! journals = ["4GiB+1GiB"] # left out: the disk finds them itself
 //! ```
 //!
-//! Only what is asked of a new stack is here; how a stack is opened is [`crate::OpenMode`]. An image keeps everything
-//! but the journals, which are named anew at each opening.
+//! This has only what a new stack needs; how a stack is opened is [`crate::OpenMode`]. An image stores everything
+//! except the journals, which are named at each opening.
 
 use crate::as_text::as_text;
 use crate::coding::{Ecc, Scrambler};
@@ -31,13 +31,13 @@ use vellum_base::size::{format_size, parse_share, parse_size};
 use vellum_base::{Error, Result};
 use vellum_disk::DedupMode;
 
-/// A disk on flash, and where the flash is kept.
+/// A disk on flash, and where the flash is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Logical size: what a host sees.
+    /// Logical size, as seen by a host.
     pub size: Size,
-    /// The flash image; without one the flash is in memory and gone afterwards.
+    /// The flash image; without one the flash is in memory and lost when it is closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<PathBuf>,
     /// The flash below.
@@ -48,17 +48,17 @@ pub struct Config {
     pub disk: DiskConfig,
 }
 
-/// The shape and the rating of the flash.
+/// Shape and rating of the flash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FlashConfig {
     /// Flash beyond the logical size, as a share of it.
     pub over_provisioning: Share,
-    /// Independent channels.
+    /// Number of independent channels.
     pub channels: u32,
     /// Dies on each channel.
     pub dies_per_channel: u32,
-    /// Pages in an erase block; `None` chooses by size.
+    /// Pages per erase block; `None` chooses by size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages_per_block: Option<u32>,
     /// Bytes in a page.
@@ -66,49 +66,49 @@ pub struct FlashConfig {
     /// Power-loss-protected memory, 0 for none; `None` chooses as much as a flush can use, at least 64 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvram: Option<Size>,
-    /// Erases a block is rated for.
+    /// Number of erases for which a block is rated.
     pub endurance: u32,
-    /// The code on the pages; `None` chooses 32/33 in an image and none in memory.
+    /// The code of the pages; `None` chooses 32/33 in an image and none in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc: Option<Ecc>,
     /// Data bytes of its codewords: 1, 2 or 4 KiB; `None` chooses 1 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub codeword: Option<Size>,
-    /// What data are scrambled with.
+    /// How data are scrambled.
     pub scrambler: Scrambler,
 }
 
-/// What the disk does.
+/// Options of the disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DiskConfig {
     /// How duplicate writes are found.
     #[serde(serialize_with = "write_dedup", deserialize_with = "read_dedup")]
     pub dedup: DedupMode,
-    /// Never share sectors that ext file systems keep copies of on purpose.
+    /// Never share sectors of which ext file systems keep copies on purpose.
     pub keep_copies: bool,
-    /// Rated endurance in bytes written by the host; 0: life is counted in erases against
+    /// Rated endurance in bytes written by the host; 0: lifetime is counted in erases, relative to
     /// [`FlashConfig::endurance`].
     pub tbw_bytes: u64,
-    /// Journals that the host names, instead of those that the disk finds by reading its file systems.
+    /// Journals named by the host, instead of those that the disk finds in its file systems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub journals: Vec<JournalRange>,
 }
 
 impl Config {
-    /// A disk of `bytes` in memory, everything else as usual.
+    /// A disk of `bytes` in memory, with defaults otherwise.
     pub fn ram(bytes: u64) -> Config {
         Config { size: Size(bytes), image: None, flash: FlashConfig::default(), disk: DiskConfig::default() }
     }
 
-    /// A disk of `bytes` in an image file, everything else as usual.
+    /// A disk of `bytes` in an image file, with defaults otherwise.
     pub fn image(path: impl Into<PathBuf>, bytes: u64) -> Config {
         Config { image: Some(path.into()), ..Config::ram(bytes) }
     }
 }
 
 impl FlashConfig {
-    /// Power-loss-protected memory in bytes. A disk keeps its open page and open log there, twice.
+    /// Power-loss-protected memory in bytes. A disk stores its open page and open log there, twice.
     pub fn nvram_bytes(&self) -> u64 {
         self.nvram.map_or_else(|| (self.page.0 * 4).max(64 << 10), |size| size.0)
     }
@@ -136,7 +136,7 @@ impl Default for FlashConfig {
 pub struct Size(pub u64);
 
 impl Size {
-    /// As [`Size`] reads it back: a rounded "1.50GiB" would not come back as it was.
+    /// Exactly, so that [`Size`] reads the same value: a rounded "1.50GiB" would differ.
     pub fn exact(&self) -> String {
         let text = self.to_string();
         if text.contains('.') { format!("{}B", self.0) } else { text }
@@ -173,7 +173,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Writes a dedup mode as it is read: `journal`, `strong:sha1`.
+/// Formats a dedup mode as it is parsed: `journal`, `strong:sha1`.
 pub fn dedup_text(mode: DedupMode) -> String {
     match mode {
         DedupMode::Strong(hash) | DedupMode::WojPaper(hash) => format!("{}:{}", mode.name(), hash.name()),
@@ -183,7 +183,7 @@ pub fn dedup_text(mode: DedupMode) -> String {
     }
 }
 
-/// Reads a dedup mode; the error lists what there is.
+/// Parses a dedup mode; the error lists the valid ones.
 pub fn parse_dedup(text: &str) -> Result<DedupMode> {
     DedupMode::by_name(text).ok_or_else(|| {
         Error::invalid(format!(

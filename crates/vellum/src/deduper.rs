@@ -1,11 +1,11 @@
-//! Background dedup: while a disk is open and nobody wants anything of it, the sectors that were programmed without a
-//! look for a copy are looked at; then the table of fingerprints is filled with those of what was stored before.
+//! Background dedup: while a disk is open and idle, copies are searched for the sectors that were programmed without a
+//! search; then the fingerprint table is filled with those of what was stored before.
 //!
 //! States: running, ended (stopped, or by the first error, which the disk then reports to every writer). Invariants:
-//! 1. It begins when no request came for `PAUSE`, and stops at the first that does, after a step of well under a
+//! 1. It starts when no request has come for `PAUSE`, and stops at the next request, after a step of well under a
 //!    millisecond.
-//! 2. Where nothing is marked nothing is programmed; what was stored before is gone through once.
-//! 3. Dropping a deduper waits for no more than the step that is under way.
+//! 2. If nothing is marked, nothing is programmed; what was stored before is scanned once.
+//! 3. Dropping a deduper waits only for the current step.
 
 use crate::Stack;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use vellum_base::{BlockDevice, Kind, Result, Task};
 use vellum_disk::Disk;
 use vellum_serve::Stop;
 
-/// Sectors of a step.
+/// Sectors per step.
 const STEP_SECTORS: u32 = 16;
-/// Pages of a step whose fingerprints are entered.
+/// Pages per step whose fingerprints are entered.
 const STEP_PAGES: u32 = 16;
-/// As long without a request is idle.
+/// Time without requests after which the disk counts as idle.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Deduplicates an open disk until it is dropped.
@@ -28,7 +28,7 @@ pub struct Deduper {
 }
 
 impl Deduper {
-    /// Begins, if the disk of `stack` ever marks sectors. Drop it before the stack is closed.
+    /// Starts, if the disk of `stack` ever marks sectors. It must be dropped before the stack is closed.
     pub fn start(stack: &Stack) -> Result<Option<Deduper>> {
         let disk = stack.disk().clone();
         if disk.info().read_only || !disk.dedup().uses_parity() {
@@ -48,7 +48,7 @@ impl Drop for Deduper {
     }
 }
 
-/// What waits first, then what was stored before. Returns how much is left.
+/// Processes waiting sectors first, then what was stored before. Returns how much is left.
 fn step(disk: &Disk) -> Result<u64> {
     match disk.dedup_some(STEP_SECTORS)? {
         0 => disk.refill_some(STEP_PAGES),
@@ -65,7 +65,7 @@ fn run(disk: &Arc<Disk>, stop: &Stop) {
             match step(disk) {
                 Ok(0) => break,
                 Ok(_) => idle = disk.requests_served() == now,
-                Err(e) if e.kind() == Kind::NoSpace => break, // again when there is room
+                Err(e) if e.kind() == Kind::NoSpace => break, // retried when there is room
                 Err(_) => return,
             }
         }

@@ -1,4 +1,4 @@
-//! Front doors: what a disk or an array is offered through, from opening to the last goodbye.
+//! Front doors, through which a disk or an array is served, from opening to closing.
 
 use crate::failure::Failure;
 use crate::live::Live;
@@ -17,15 +17,15 @@ use vellum::serve::nbd::{Server, ServerOptions};
 use vellum::serve::{Endpoint, Stop};
 use vellum::{Deduper, ScrubEvery, Scrubber, Stack};
 
-/// What is behind a door.
+/// What is served through a door.
 pub struct Served<'a> {
-    /// `disk` or `array`: the command that knows it, too.
+    /// `disk` or `array`; also the name of the command for it.
     pub what: &'static str,
-    /// As on the command line.
+    /// Its name on the command line.
     pub name: &'a str,
 }
 
-/// Where a disk or an array can be reached.
+/// How a disk or an array is accessed.
 pub enum Door {
     /// NBD clients.
     Nbd { endpoint: Endpoint, options: ServerOptions },
@@ -36,17 +36,17 @@ pub enum Door {
 }
 
 impl Door {
-    /// NBD with the usual options.
+    /// NBD with default options.
     pub fn nbd(endpoint: Endpoint, read_only: bool) -> Door {
         Door::Nbd { endpoint, options: ServerOptions { read_only, ..ServerOptions::default() } }
     }
 
-    /// A file with the usual options.
+    /// A file with default options.
     pub fn fuse(file: PathBuf, read_only: bool) -> Door {
         Door::Fuse { file, options: FuseOptions { read_only, ..FuseOptions::default() } }
     }
 
-    /// Refuses a place where it could not be, before anything is opened that is to be behind it.
+    /// Refuses an unusable place, before the device to be served is opened.
     pub fn check(&self) -> Result<()> {
         match self {
             Door::Nbd { endpoint, .. } => endpoint.check(),
@@ -55,7 +55,7 @@ impl Door {
         }
     }
 
-    /// Opens it on `device` and holds it open until a signal. `ready` hears which door is open, where, and a hint.
+    /// Opens it to `device` and holds it open until a signal. `ready` is called with its kind, its place, and a hint.
     pub fn hold(
         self,
         device: Arc<dyn BlockDevice>,
@@ -114,17 +114,17 @@ struct Closed {
     ledger: LedgerStat,
 }
 
-/// A disk with a name, and who may ask for its figures.
+/// A named disk, and who may query its figures.
 pub struct Offer<'a> {
     pub stack: &'a Stack,
     pub name: String,
     pub metrics: Option<Endpoint>,
-    /// How often everything is read in the background.
+    /// Interval of the background scrub.
     pub scrub_every: ScrubEvery,
 }
 
 impl Offer<'_> {
-    /// Opens the door on `device` (the disk, or what stands in front of it) and holds it open until a signal.
+    /// Opens the door to `device` (the disk, or a device in front of it) and holds it open until a signal.
     pub fn hold(
         &self,
         door: Door,
@@ -149,7 +149,7 @@ impl Offer<'_> {
     }
 }
 
-/// Closes a disk after its door, however that ended, and says what the disk did since `before`.
+/// Closes a disk after its door, however that ended, and reports what the disk did since `before`.
 pub fn close(
     stack: Stack,
     name: &str,
@@ -175,7 +175,7 @@ pub fn close(
     Ok(())
 }
 
-/// Reads `unix:PATH` or `tcp:ADDRESS:PORT`.
+/// Parses `unix:PATH` or `tcp:ADDRESS:PORT`.
 pub fn parse_endpoint(text: &str) -> Result<Endpoint> {
     let bad = || {
         Error::invalid(format!(
@@ -189,7 +189,7 @@ pub fn parse_endpoint(text: &str) -> Result<Endpoint> {
     }
 }
 
-/// Refuses to listen where strangers could connect, unless that is wanted: there is no encryption.
+/// Refuses to listen where strangers could connect, unless allowed: there is no encryption.
 pub fn check_reach(endpoint: &Endpoint, allow_remote: bool) -> Result<(), Failure> {
     match endpoint {
         Endpoint::Tcp(address) if !address.ip().is_loopback() && !allow_remote => Err(Failure::with_next(
@@ -200,7 +200,7 @@ pub fn check_reach(endpoint: &Endpoint, allow_remote: bool) -> Result<(), Failur
     }
 }
 
-/// As [`parse_endpoint`] reads it.
+/// Formats it as [`parse_endpoint`] parses it.
 pub fn endpoint_text(endpoint: &Endpoint) -> String {
     match endpoint {
         Endpoint::Unix(path) => format!("unix:{}", path.display()),
@@ -208,7 +208,7 @@ pub fn endpoint_text(endpoint: &Endpoint) -> String {
     }
 }
 
-/// As NBD clients take it.
+/// The URI for NBD clients.
 pub fn nbd_uri(endpoint: &Endpoint) -> String {
     match endpoint {
         Endpoint::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),

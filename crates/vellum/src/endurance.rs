@@ -1,9 +1,9 @@
-//! What flash endures, as data sheets say it.
+//! Endurance of flash, as given in data sheets.
 
 use vellum::base::size::parse_size;
 use vellum::base::{Error, Result};
 
-/// Drive makers count TBW in powers of ten: `300TB`. Binary units work as everywhere.
+/// Manufacturers count TBW in powers of ten: `300TB`. Binary units work as everywhere.
 pub fn parse_tbw(text: &str) -> Result<u64> {
     let bad =
         || Error::invalid(format!("'{text}' is not an endurance; write it like 300TB, 1.5PB or 300TiB"));
@@ -16,7 +16,7 @@ pub fn parse_tbw(text: &str) -> Result<u64> {
         }
     }
     if upper.parse::<f64>().is_ok() {
-        // It would be bytes, which nobody means.
+        // It would mean bytes, which is never intended.
         return Err(Error::invalid(format!("'{text}' has no unit; write it like {text}TB, 1.5PB or 300TiB")));
     }
     let has_unit = upper.ends_with('B');

@@ -1,4 +1,4 @@
-//! How a command ends: what it found, or what went wrong and what to do next; and the exit code of each.
+//! How a command ends: its verdict, or what went wrong and what to do next; and their exit codes.
 
 use crate::commands;
 use std::process::ExitCode;
@@ -7,16 +7,16 @@ use vellum::base::{Error, Kind};
 /// What a command returns.
 pub type Outcome = Result<Verdict, Failure>;
 
-/// A command that did its work.
+/// Verdict of a command that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All is well.
     Fine,
-    /// It found what it was looking for: problems, or a claim that does not hold.
+    /// The command found problems, or a claim that does not hold.
     Problems,
 }
 
-/// A command that could not do its work.
+/// A command that could not complete.
 #[derive(Debug)]
 pub struct Failure {
     error: Error,
@@ -24,7 +24,7 @@ pub struct Failure {
 }
 
 impl Verdict {
-    /// 0 or 1.
+    /// Exit code 0 or 1.
     pub fn exit_code(self) -> ExitCode {
         ExitCode::from(match self {
             Verdict::Fine => 0,
@@ -34,12 +34,12 @@ impl Verdict {
 }
 
 impl Failure {
-    /// `error`, with advice that fits better than what its kind alone says.
+    /// `error`, with more specific advice than its kind gives.
     pub fn with_next(error: Error, next: impl Into<String>) -> Failure {
         Failure { error, next: Some(next.into()) }
     }
 
-    /// What the parser of the command line said: in its first paragraph what is wrong, in others perhaps a tip.
+    /// An error of the command line's parser: its first paragraph says what is wrong, others may contain a tip.
     pub fn usage(said: &str) -> Failure {
         let mut paragraphs = said.split("\n\n").map(|text| {
             text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
@@ -50,13 +50,13 @@ impl Failure {
         Failure { error, next: tip }
     }
 
-    /// The same, with advice for errors of a kind where there is none that fits better.
+    /// Adds advice for errors of this kind, unless there is more specific advice.
     pub fn or_next(self, kind: Kind, next: &str) -> Failure {
         let fits = self.error.kind() == kind;
         Failure { next: self.next.or_else(|| fits.then(|| next.into())), ..self }
     }
 
-    /// The same, with this advice.
+    /// Replaces the advice.
     pub fn instead_next(self, next: impl Into<String>) -> Failure {
         Failure { next: Some(next.into()), ..self }
     }
@@ -77,17 +77,17 @@ impl Failure {
         }
     }
 
-    /// The same, unless that follows from the kind of the error.
+    /// The advice, unless it follows from the kind of the error.
     pub fn advice(&self) -> Option<&str> {
         self.next.as_deref()
     }
 
-    /// See docs/COMMANDS.md.
+    /// Exit code; see docs/COMMANDS.md.
     pub fn code(&self) -> u8 {
         code(self.error.kind())
     }
 
-    /// The same for the system.
+    /// Exit code, for the system.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code())
     }
@@ -117,7 +117,7 @@ pub fn kind_name(kind: Kind) -> &'static str {
     KIND_NAMES.iter().find(|(known, _)| *known == kind).map_or("other", |(_, name)| name)
 }
 
-/// The kind of a name.
+/// The kind with this name.
 pub fn kind_by_name(name: &str) -> Kind {
     KIND_NAMES.iter().find(|(_, known)| *known == name).map_or(Kind::Io, |(kind, _)| *kind)
 }

@@ -1,6 +1,6 @@
-//! Others' names, lines and values, as a terminal may be shown them.
+//! Names, lines and values from elsewhere, made safe to print on a terminal.
 
-/// What of others' names and lines would be an order to a terminal is shown as what it is.
+/// Escapes control characters in foreign text, which a terminal would execute.
 pub fn harmless(text: &str) -> String {
     let is_order = |c: char| c.is_control() && !['\n', '\t'].contains(&c);
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
@@ -13,9 +13,9 @@ pub fn harmless(text: &str) -> String {
     })
 }
 
-/// The same of JSON, which leaves DEL and what is from U+0080 to U+009F as it is. Such are in its strings alone.
+/// The same for JSON, in which DEL and U+0080 to U+009F are not escaped. They occur only in its strings.
 pub fn harmless_json(json: String) -> String {
-    // What begins their UTF-8.
+    // First bytes of their UTF-8.
     if !json.bytes().any(|byte| [0x7F, 0xC2].contains(&byte)) {
         return json;
     }

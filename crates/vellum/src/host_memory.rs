@@ -1,8 +1,8 @@
-//! How much memory the host has for a disk in memory.
+//! Whether the host has enough memory for a disk in memory.
 
 use vellum::Size;
 
-/// What to say about a disk of `size` in memory, if that is more than the host has available.
+/// A remark if a disk of `size` in memory needs more than the host has available.
 pub fn remark_on(size: Size) -> Option<String> {
     remark(size, available_bytes(&std::fs::read_to_string("/proc/meminfo").ok()?)?)
 }
@@ -17,7 +17,7 @@ fn remark(size: Size, available: u64) -> Option<String> {
     })
 }
 
-/// `MemAvailable` of a `/proc/meminfo`.
+/// Parses `MemAvailable` of `/proc/meminfo`.
 fn available_bytes(meminfo: &str) -> Option<u64> {
     let amount = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     amount.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

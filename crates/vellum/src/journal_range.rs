@@ -1,4 +1,4 @@
-//! A journal that the host names itself, written `OFFSET+LENGTH`: `4GiB+1GiB`.
+//! A journal named by the host, written `OFFSET+LENGTH`: `4GiB+1GiB`.
 //!
 //! Invariants:
 //! 1. A range is whole sectors, and at least one.
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::str::FromStr;
 use vellum_base::{DeviceInfo, Error, Lba, Result, SECTOR_BYTES};
 
-/// Where a journal lies, or a part of one.
+/// Location of a journal, or of a part of one.
 ///
 /// ```
 /// let journal: vellum::JournalRange = "4GiB+1GiB".parse()?;
@@ -24,7 +24,7 @@ pub struct JournalRange {
 }
 
 impl JournalRange {
-    /// The sectors it takes.
+    /// Its sectors.
     pub fn sectors(&self) -> Range<Lba> {
         self.sectors.clone()
     }
@@ -63,12 +63,12 @@ impl fmt::Display for JournalRange {
 
 as_text!(JournalRange: ToString::to_string);
 
-/// What [`vellum_disk::Options::journals`] takes: `None` if none is named, so that the disk looks itself.
+/// Value for [`vellum_disk::Options::journals`]: `None` if none is named, so that the disk searches itself.
 pub fn named(journals: &[JournalRange]) -> Option<Vec<Range<Lba>>> {
     (!journals.is_empty()).then(|| journals.iter().map(JournalRange::sectors).collect())
 }
 
-/// Refuses journals that do not lie on the device, or on each other: the disk would leave them out in silence.
+/// Refuses journals that are not on the device, or overlap: the disk would ignore them silently.
 pub(crate) fn check(journals: &[Range<Lba>], device: DeviceInfo) -> Result<()> {
     let mut sorted: Vec<_> = journals.iter().collect();
     sorted.sort_by_key(|range| range.start);

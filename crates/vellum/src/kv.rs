@@ -48,27 +48,27 @@ use vellum_base::{Env, Error, Geometry, Kind, RealEnv, Result};
 use vellum_media::zones::open_device;
 use vellum_media::{Image, ImageParams, Mended};
 
-/// Channels of a flash image that is made for a store, and what a page of it holds.
+/// Channels of a flash image that is created for a store, and the size of its pages.
 const CHANNELS: u32 = 4;
 const PAGE_BYTES: u32 = 4096;
-/// Tables that such an image has room for, if they are not to be larger than this.
+/// Number of tables for which such an image has room, unless they would be larger than this.
 const TABLES: u64 = 256;
 const TABLE_BYTES_MAX: u64 = 16 << 20;
-/// Zones are whole units of so many bytes.
+/// Zones are whole units of this size.
 const UNIT_BYTES: u64 = 4096;
-/// Pages of an erase block that say which table it is part of.
+/// Pages of an erase block that identify the table to which it belongs.
 const TAG_PAGES: u32 = 2;
 
-/// A [`vellum_kv::Store`] in a directory, on this machine's clock and threads. Share it between threads in an `Arc`.
-/// What takes any [`Map`] takes `&*store`.
+/// A [`vellum_kv::Store`] in a directory, with this machine's clock and threads. Share it between threads in an `Arc`.
+/// Functions that take any [`Map`] accept `&*store`.
 #[derive(Debug)]
 pub struct Store(vellum_kv::Store);
 
 impl Store {
-    /// Opens the store in the directory or on the flash image `path`, for this process alone; makes one in a
+    /// Opens the store in the directory or on the flash image `path`, exclusively for this process; creates one in a
     /// directory if there is none and the options say so. With [`Options::read_only`] nothing there is changed, and
-    /// others may read it at the same time. An opening that fails leaves nothing where there was nothing, and says
-    /// which store it was.
+    /// others may read it concurrently. If opening fails, nothing is left where there was nothing, and the error names
+    /// the store.
     ///
     /// If the store was made with [`Store::format_on`], its tables are on the device named there.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
@@ -79,53 +79,53 @@ impl Store {
         opened.map(Store).inspect_err(|_| fresh.undo()).map_err(|e| named(e, path))
     }
 
-    /// Prepares the directory `path` for a store whose tables are on a device of their own: a partition or a file, cut
-    /// into zones of `zone_bytes`, or a host-managed zoned device, which has zones. A device that is not blank is
-    /// refused, unless `force`d; what it held is gone then.
+    /// Prepares the directory `path` for a store with tables on a separate device: a partition or a file, divided into
+    /// zones of `zone_bytes`, or a host-managed zoned device, with its own zones. A device that is not blank is refused
+    /// unless `force`d; its contents are then lost.
     pub fn format_on(path: impl AsRef<Path>, device: &Path, zone_bytes: u64, force: bool) -> Result<()> {
         let path = path.as_ref();
         format_at(path, device, zone_bytes, force).map_err(|e| named(e, path))
     }
 
-    /// Says that the tables of the store in `path`, made with [`Store::format_on`], are on `device` now, and belong to
-    /// this directory: both were copied, or came back from a backup, or the device has another name. If it is a copy,
-    /// and the original uses the same device, what the original has written since is lost.
+    /// Notes that the tables of the store in `path`, made with [`Store::format_on`], are now on `device` and belong to
+    /// this directory: both were copied, or restored from a backup, or the device was renamed. If it is a copy, and the
+    /// original uses the same device, what the original has written since is lost.
     ///
-    /// Does the same if the directory does not know any more that its tables are on a device, or on which, as its file
-    /// ZONES is lost: all tables of the store have to be there.
+    /// Does the same if the file ZONES is lost, by which the directory knows its device: all tables of the store have to
+    /// be there.
     pub fn move_to(path: impl AsRef<Path>, device: &Path) -> Result<()> {
         let path = path.as_ref();
         move_at(path, device).map_err(|e| named(e, path))
     }
 
-    /// The device that the tables of the store in `path` are on; none if they are in its directory or image.
+    /// The device with the tables of the store in `path`; None if they are in its directory or image.
     pub fn device_of(path: impl AsRef<Path>) -> Option<String> {
         let look = Directory::look(path.as_ref()).ok()?;
         Some(ZoneMedia::home_of(&look).ok()??.device)
     }
 
-    /// Makes `path`, where nothing is yet, a flash image that can hold so many bytes of tables, ready for a store: what
+    /// Creates a flash image at `path`, where nothing may exist yet, with room for this many bytes of tables: what
     /// [`FlashMedia`] needs, in one file, with the NVRAM for log and manifest.
     pub fn format_flash(path: impl AsRef<Path>, bytes: u64) -> Result<()> {
         let path = path.as_ref();
         format_flash_at(path, bytes).map_err(|e| named(e, path))
     }
 
-    /// Makes a store in the directory `path`, which must be empty or not there, that holds what this one holds now
+    /// Makes a store in the directory `path`, which must be empty or not exist, with the current contents of this one
     /// ([`Map::checkpoint`]): whole, or not at all ([`Building`]).
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         checkpoint(&self.0, path.as_ref())
     }
 
-    /// Makes a store of what is left of the one in the directory or on the flash image `path`, which nobody has open.
-    /// Changes nothing where nothing is wrong. Says what was wrong with the image, if it is one, and with the store.
+    /// Makes a store from the remains of the one in the directory or on the flash image `path`, which must not be open.
+    /// Changes nothing if nothing is wrong. Returns what was wrong with the image, if it is one, and with the store.
     pub fn repair(path: impl AsRef<Path>) -> Result<(Mended, Repaired)> {
         let path = path.as_ref();
         repair_at(path, false, Ok).map_err(|e| named(e, path))
     }
 
-    /// Says what [`Store::repair`] would, and changes nothing: what would be written anew goes to the directory for
-    /// temporary files meanwhile. It does not see whether there is room for it.
+    /// Returns what [`Store::repair`] would, without changing anything: rewritten data goes to the directory for
+    /// temporary files meanwhile. It does not check that there is room for the repair.
     pub fn rehearse_repair(path: impl AsRef<Path>) -> Result<(Mended, Repaired)> {
         let path = path.as_ref();
         let aside = tempfile::tempdir().map_err(|e| Error::io("make a directory for temporary files", e))?;
@@ -136,7 +136,7 @@ impl Store {
         repair_at(path, true, rehearsed).map_err(|e| named(e, path))
     }
 
-    /// What is wrong with the flash image `path` apart from the store on it; nothing of a directory.
+    /// What is wrong with the flash image `path`, apart from the store on it; nothing for a directory.
     pub fn image_problems(path: impl AsRef<Path>) -> Result<Mended> {
         match path.as_ref().is_file() {
             true => Image::problems(path.as_ref()).map_err(|e| named(e, path.as_ref())),
@@ -144,8 +144,8 @@ impl Store {
         }
     }
 
-    /// What the store in the directory `path` holds and did, as of the last edit of its manifest, whoever has it open.
-    /// `None` if there is no store, or it is a flash image, which has one opener.
+    /// Contents and statistics of the store in the directory `path`, as of the last edit of its manifest, even if it is
+    /// open elsewhere. `None` if there is no store, or it is a flash image, which only one process can open.
     pub fn glance(path: impl AsRef<Path>) -> Result<Option<Glance>> {
         let path = path.as_ref();
         match path.is_dir() {
@@ -221,7 +221,7 @@ fn bytes_of(path: &Path) -> Result<u64> {
 fn format_flash_at(path: &Path, bytes: u64) -> Result<()> {
     let geometry = geometry_of(bytes)?;
     let table_bytes = u64::from(CHANNELS * (geometry.pages_per_block - TAG_PAGES) * PAGE_BYTES);
-    // A log for each memtable that may wait, as large as a table, and some more for manifests.
+    // A log for each memtable that may be pending, as large as a table, and some more for manifests.
     let nvram_bytes = (10 * table_bytes).max(1 << 20) as usize;
     let label = "vellum kv".to_string();
     let params = ImageParams { nvram_bytes, label, ..ImageParams::new(geometry) };
@@ -229,7 +229,7 @@ fn format_flash_at(path: &Path, bytes: u64) -> Result<()> {
     FlashMedia::format(&flash)
 }
 
-/// The path of a device, as it is noted.
+/// The path of a device in the form that is recorded.
 fn real_name(device: &Path) -> Result<String> {
     let name = device.canonicalize().map_err(|e| Error::io(format!("open {}", device.display()), e))?;
     name.into_os_string().into_string().map_err(|_| Error::invalid("the device's path is not UTF-8"))
@@ -254,7 +254,7 @@ fn geometry_of(bytes: u64) -> Result<Geometry> {
     })
 }
 
-/// The medium of a store that is to be repaired, and what was wrong with the image that it is on.
+/// The medium of a store to be repaired, and what was wrong with its image.
 fn media_to_repair(path: &Path, read_only: bool) -> Result<(Arc<dyn Media>, Mended)> {
     if !path.is_file() {
         return Ok((media_at(path, read_only)?, Mended::default()));
@@ -263,7 +263,7 @@ fn media_to_repair(path: &Path, read_only: bool) -> Result<(Arc<dyn Media>, Mend
     Ok((FlashMedia::open(Arc::new(flash), RealEnv::new())?, mended))
 }
 
-/// Repairs the store at `path`, on what `on` makes of its medium.
+/// Repairs the store at `path`, on the medium that `on` derives from its own.
 fn repair_at(
     path: &Path,
     read_only: bool,
@@ -285,7 +285,7 @@ fn repair_of_any(media: &Arc<dyn Media>) -> Result<Repaired> {
     }
 }
 
-/// The medium of the store at `path`: a directory, with a device for its tables perhaps, or a flash image.
+/// The medium of the store at `path`: a directory, possibly with a device for its tables, or a flash image.
 pub(crate) fn media_at(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
     if path.is_file() {
         return Ok(FlashMedia::open(Arc::new(Image::open(path, read_only)?), RealEnv::new())?);

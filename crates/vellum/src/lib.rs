@@ -1,6 +1,6 @@
-//! A flash storage stack in user space that writes flash as little as it can, and accounts for every byte.
+//! A flash storage stack in user space that writes flash as little as possible, and accounts for every byte.
 //!
-//! [`Config`] says what to open, [`Stack`] is the open disk: a [`base::BlockDevice`] with a ledger.
+//! [`Config`] describes a disk, [`Stack`] is the open disk: a [`base::BlockDevice`] with a ledger.
 //!
 //! ```
 //! use vellum::base::{BlockDevice, Lba};
@@ -18,9 +18,9 @@
 //! # Ok::<(), vellum::base::Error>(())
 //! ```
 //!
-//! [`kv::Store`] is an embedded key-value store. Below these every part can be had alone: [`disk`] on any
-//! [`base::Flash`], [`media`] to keep bytes, [`trace`] for workloads, [`sim`] for virtual time, [`serve`] to speak NBD
-//! or FUSE, [`lab`] for experiments. The command line is a thin layer over this crate.
+//! [`kv::Store`] is an embedded key-value store. All parts below these can be used separately: [`disk`] on any
+//! [`base::Flash`], [`media`] for storage, [`trace`] for workloads, [`sim`] for virtual time, [`serve`] for NBD or
+//! FUSE, [`lab`] for experiments. The command line is a thin layer over this crate.
 
 pub mod array_file;
 mod as_text;

@@ -1,7 +1,7 @@
-//! The figures of a disk that is open somewhere: a Unix socket beside its image answers for it.
+//! Figures of a disk that is open in another process, through a Unix socket beside its image.
 //!
-//! `d.vellum` is answered for by `d.vellum.sock`, in HTTP, with three pages: `/metrics` for Prometheus,
-//! `/stat.json` and `/stat.txt` as `vellum disk stat` shows them. Only the owner may open the socket.
+//! The socket of `d.vellum` is `d.vellum.sock`. It serves three pages over HTTP: `/metrics` for Prometheus, and
+//! `/stat.json` and `/stat.txt` as shown by `vellum disk stat`. Only the owner may connect.
 
 use crate::text;
 use crate::ui::{Ui, json_line, say};
@@ -16,11 +16,11 @@ use vellum::serve::metrics::Metrics;
 use vellum::serve::{Endpoint, Stop};
 use vellum::{ScrubStat, Scrubber, Stack, metrics};
 
-/// A server that answers with more than this is not ours.
+/// A longer answer is not from our server.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// docs/json/stat.md: a disk's figures, with those of its background scrub.
+/// docs/json/stat.md: figures of a disk and of its background scrub.
 #[derive(Serialize)]
 struct Figures {
     #[serde(flatten)]
@@ -29,14 +29,14 @@ struct Figures {
     scrub: Option<ScrubStat>,
 }
 
-/// Answers for an open disk until it is dropped.
+/// Serves the figures of an open disk until it is dropped.
 pub struct Live {
     stop: Stop,
     tasks: Vec<Task>,
 }
 
 impl Live {
-    /// Answers at the socket beside the image, and at `asked` where that is given.
+    /// Listens at the socket beside the image, and at `asked` if given.
     pub fn start(
         stack: &Stack,
         name: &str,
@@ -47,7 +47,7 @@ impl Live {
         let mut live = Live { stop: Stop::new()?, tasks: Vec::new() };
         if let Some(image) = stack.image() {
             let beside = Endpoint::Unix(socket(image));
-            // The disk works without it: a long path, or a directory that cannot be written, is no reason to stop.
+            // The disk works without: a path too long, or a directory that cannot be written, is no reason to stop.
             if let Err(e) = live.answer(stack, name, &beside, scrubber) {
                 ui.remark(format!("note: `vellum disk stat` will not work while this runs: {e}"));
             }
@@ -94,15 +94,15 @@ impl Drop for Live {
     }
 }
 
-/// The socket beside an image: where several names lead to it, beside the file itself.
+/// The socket beside an image: if several names lead to the image, beside the file itself.
 pub fn socket(image: &Path) -> PathBuf {
     let mut name = file_itself(image).into_os_string();
     name.push(".sock");
     PathBuf::from(name)
 }
 
-/// What a symbolic link leads to, if `image` is one. Named from here where that is shorter: the name of a socket has
-/// little room.
+/// Target of a symbolic link, if `image` is one. Relative to the current directory if that is shorter: names of sockets
+/// are limited.
 fn file_itself(image: &Path) -> PathBuf {
     match image.canonicalize() {
         Ok(file) if image.is_symlink() => {
@@ -115,7 +115,7 @@ fn file_itself(image: &Path) -> PathBuf {
     }
 }
 
-/// Asks whoever has `image` open for a page. `None` if nobody answers there.
+/// Requests a page from the process that has `image` open. `None` if there is none.
 pub fn ask(image: &Path, page: &str) -> Result<Option<String>> {
     let path = socket(image);
     let here = || format!("ask {}", path.display());

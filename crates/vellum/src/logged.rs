@@ -1,22 +1,22 @@
-//! What libraries log, on standard error: FUSE tells of replies that the kernel did not take nowhere else.
+//! Prints what libraries log on standard error: FUSE reports replies that the kernel did not accept only there.
 //!
-//! Invariant: what a client may do as often as it likes does not flood anybody.
+//! Invariant: what a client can trigger as often as it likes does not flood the output.
 
 use crate::reported::Tally;
 use crate::ui::say;
 use log::{LevelFilter, Log, Metadata, Record};
 
-/// How the FUSE library begins to tell of what is no failure: requests that we leave to the kernel, mounts that we
-/// took down ourselves before it tried, and replies to requests that the kernel gave up when it was unmounted.
+/// How the FUSE library's messages begin that are not failures: requests that we leave to the kernel, mounts that we
+/// unmounted before it tried, and replies to requests that the kernel dropped on unmounting.
 const NO_FAILURES: [&str; 3] =
     ["[Not Implemented]", "Unmount failed: ", "Failed to send FUSE reply: No such file or directory"];
 
-/// Says warnings and errors.
+/// Prints warnings and errors.
 struct Aloud {
     said: Tally,
 }
 
-/// Says from now on what libraries warn of.
+/// Starts to print the warnings of libraries.
 pub fn listen() {
     static ALOUD: Aloud = Aloud { said: Tally::new() };
     if log::set_logger(&ALOUD).is_ok() {
@@ -25,7 +25,7 @@ pub fn listen() {
 }
 
 impl Aloud {
-    /// The line for a record, if it is to be said.
+    /// The line for a record, if it is to be printed.
     fn line(&self, record: &Record) -> Option<String> {
         let text = record.args().to_string();
         if !self.enabled(record.metadata()) || NO_FAILURES.iter().any(|begin| text.starts_with(begin)) {

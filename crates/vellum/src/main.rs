@@ -1,6 +1,6 @@
 //! The command line: see docs/COMMANDS.md.
 
-// They panic where nobody reads; `ui` has what does not.
+// They panic if the output is closed; `ui` has replacements that do not.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod commands;
@@ -44,14 +44,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// A store has a file for each of its tables: as many may be open as the system allows at all.
+/// A store has a file for each table: raises the limit of open files to the system's maximum.
 fn allow_many_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // If not, whoever comes to the limit says so.
+    // If this fails, whatever reaches the limit reports it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Help and version, or what is wrong with the command line; of that the options are not known but by looking.
+/// Prints help, version, or a usage error; after that `--json` is not parsed, so it is searched for.
 fn usage(error: clap::Error) -> ExitCode {
     let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
     if !error.use_stderr() || !words.any(|word| word == "--json") {

@@ -1,10 +1,10 @@
-//! A disk's figures as Prometheus text: what smartctl's exporter calls by its names, the rest as `vellum_*`.
+//! Figures of a disk as Prometheus text: named as by smartctl's exporter where possible, otherwise `vellum_*`.
 
 use crate::ScrubStat;
 use std::fmt::{Display, Write};
 use vellum_disk::DiskStat;
 
-/// The page for a disk called `device`, and for its background scrub if it has one.
+/// The page for a disk called `device`, with its background scrub if it has one.
 ///
 /// ```
 /// let stack = vellum::Stack::create(&vellum::Config::ram(64 << 20))?;
@@ -30,7 +30,7 @@ struct Page {
 
 impl Page {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n"); // a String takes everything
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n"); // cannot fail
     }
 
     fn sample(&mut self, name: &str, label: Option<(&str, &str)>, value: impl Display) {

@@ -1,4 +1,4 @@
-//! What people are told when a mount does not go up, and how one that is in use goes down.
+//! Messages about mounts that fail, and unmounting while in use.
 
 use crate::doors::Served;
 use crate::failure::Failure;
@@ -11,16 +11,16 @@ use vellum::serve::Stop;
 use vellum::serve::fuse::{FuseMount, wait_until_gone};
 use vellum::serve::mount::{DiskMount, FileSystem, is_blank};
 
-/// Between two tries to take down what is in use.
+/// Pause between attempts to unmount.
 const PAUSE: Duration = Duration::from_millis(500);
-/// More users than this are only counted.
+/// Users beyond this number are only counted.
 const USERS_NAMED_MAX: usize = 5;
 
-/// Something mounted, of either kind.
+/// A mount of either kind.
 pub trait Mounted {
-    /// Takes it down; [`Kind::Busy`] if it is in use for longer than a few seconds.
+    /// Unmounts it; [`Kind::Busy`] if it is in use for longer than a few seconds.
     fn unmount(&mut self) -> Result<()>;
-    /// Takes it away from whoever uses it.
+    /// Takes it away from its users.
     fn abandon(self) -> Result<()>;
 }
 
@@ -42,12 +42,12 @@ impl Mounted for DiskMount {
     }
 }
 
-/// Holds a mount until the first signal, or until somebody unmounts it by hand.
+/// Holds a mount until the first signal, or until it is unmounted by hand.
 pub fn hold(mut mounted: impl Mounted, at: &Path, stop: &Stop, ui: &Ui) -> Result<(), Failure> {
     if wait_until_gone(at, stop)? {
         ui.remark(format!("{} was unmounted", at.display()));
         return match mounted.unmount() {
-            // Out of sight (`umount --lazy`), and still in use.
+            // Detached (`umount --lazy`), but still in use.
             Err(e) if e.kind() == Kind::Busy => take_down(mounted, at, stop, ui),
             other => Ok(other?),
         };
@@ -55,8 +55,8 @@ pub fn hold(mut mounted: impl Mounted, at: &Path, stop: &Stop, ui: &Ui) -> Resul
     take_down(mounted, at, stop, ui)
 }
 
-/// Takes a mount down after the first signal. While it is in use it waits, and says for whom; the second signal takes
-/// it away from them.
+/// Unmounts after the first signal. While it is in use this waits, and names the users; the second signal takes it away
+/// from them.
 fn take_down(mut mounted: impl Mounted, at: &Path, stop: &Stop, ui: &Ui) -> Result<(), Failure> {
     let again = stop.again()?;
     let mut told = users(at);
@@ -92,7 +92,7 @@ fn waiting(at: &Path, for_whom: &str) -> String {
     )
 }
 
-/// Processes that stand below `at` or have files open there, as far as we may look: `bash (4711), vi (4712)`.
+/// Processes with current directory or open files below `at`, as far as permitted: `bash (4711), vi (4712)`.
 fn users(at: &Path) -> String {
     let Ok(processes) = std::fs::read_dir("/proc") else { return String::new() };
     let ours = std::process::id().to_string();
@@ -111,7 +111,7 @@ fn users(at: &Path) -> String {
     }
 }
 
-/// Refuses to mount before anything is opened or made, unless whoever asks may. `what` is `disk` or `array`.
+/// Refuses to mount without permission, before anything is opened or created. `what` is `disk` or `array`.
 pub fn check_root(what: &str) -> Result<(), Failure> {
     match rustix::process::geteuid().is_root() {
         true => Ok(()),
@@ -124,7 +124,7 @@ pub fn check_root(what: &str) -> Result<(), Failure> {
     }
 }
 
-/// Advice for a mount that failed.
+/// Advice for a failed mount.
 pub fn advise(
     error: Error,
     device: &dyn BlockDevice,
@@ -138,7 +138,7 @@ pub fn advise(
     }
 }
 
-/// What is there, and how to come by it.
+/// What is on the device, and other ways to access it.
 fn other_ways(device: &dyn BlockDevice, asked: FileSystem, served: &Served, dir: &Path) -> String {
     let Served { what, name } = served;
     let destroys = format!("--format would make a new one and DESTROY all that is on the {what}");
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use vellum::media::FileDisk;
 
-    /// Devices that do not tell what is allocated: nobody says that there is data, nor that nothing would be lost.
+    /// For devices that do not report allocation, it claims neither that there is data nor that nothing would be lost.
     #[test]
     fn what_may_be_a_new_array_is_not_said_to_hold_data() {
         let dir = tempfile::tempdir().unwrap();

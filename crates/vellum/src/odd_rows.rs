@@ -1,4 +1,4 @@
-//! What a trace's reader left out, or found odd, is told; and errors name the trace's file.
+//! Reports what a trace's reader rejected or found odd; errors name the trace's file.
 
 use crate::ui::Ui;
 use crate::watched::watched;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vellum::base::sync::Mutex;
 use vellum::trace::{RequestSource, RowCounts};
 
-/// The trace at `path`, with errors that name it. `rows` hears what was odd about it when it has come to its end.
+/// The trace at `path`, with errors that name it. `rows` receives what was odd about it at its end.
 pub fn telling(
     trace: Box<dyn RequestSource>,
     path: &Path,
@@ -23,7 +23,7 @@ pub fn telling(
     })
 }
 
-/// docs/json/replay.md and replay-array.md: a result, and what was odd about its trace.
+/// docs/json/replay.md and replay-array.md: a result, with what was odd about its trace.
 #[derive(Serialize)]
 pub struct WithOddRows<'a, T> {
     #[serde(flatten)]
@@ -40,7 +40,7 @@ struct OddRows {
 }
 
 impl<'a, T: Serialize> WithOddRows<'a, T> {
-    /// Says on standard error what was odd about the rows of the trace at `path`.
+    /// Reports on standard error what was odd about the rows of the trace at `path`.
     pub fn tell(result: &'a T, path: &Path, rows: &RowCounts, ui: &Ui) -> WithOddRows<'a, T> {
         for (kind, count, first) in rows.kinds() {
             let what = match kind {

@@ -1,8 +1,8 @@
 //! The page with tables and charts that a command writes at its end.
 //!
 //! Invariants:
-//! 1. That the page cannot be written is said before the work begins, as far as looking can tell.
-//! 2. A file that is there is kept, unless its command was told to replace it.
+//! 1. If the page cannot be written, this is reported before the work begins, as far as it can be foreseen.
+//! 2. An existing file is kept, unless the command was told to replace it.
 
 use crate::failure::Failure;
 use crate::ui::Ui;
@@ -23,12 +23,12 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// [`check`], if a page is wanted.
+    /// [`check`], if a page is requested.
     pub fn check(&self) -> Result<(), Failure> {
         self.report.as_ref().map_or(Ok(()), |path| check(path, self.force))
     }
 
-    /// Writes the page, if it is wanted.
+    /// Writes the page, if requested.
     pub fn write(&self, page: impl FnOnce() -> Page, ui: &Ui) -> Result<()> {
         let Some(path) = &self.report else { return Ok(()) };
         page().write(path)?;
@@ -37,7 +37,7 @@ impl ReportArgs {
     }
 }
 
-/// Refuses a page that would replace what it may not, or that lies where nothing can be written.
+/// Refuses a page that would replace an existing one without permission, or cannot be written.
 pub fn check(path: &Path, replace: bool) -> Result<(), Failure> {
     let name = path.display();
     if path.symlink_metadata().is_ok() {
@@ -52,7 +52,7 @@ pub fn check(path: &Path, replace: bool) -> Result<(), Failure> {
         }
     }
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // With the dot: a file is no place for another.
+    // With the dot, so that a parent that is a file is refused.
     let place = if path.exists() { path.to_path_buf() } else { parent.join(".") };
     Ok(access(&place, Access::WRITE_OK).map_err(|errno| Error::io(format!("write {name}"), errno.into()))?)
 }

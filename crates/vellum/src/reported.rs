@@ -1,17 +1,17 @@
-//! A device whose failures are told where its server runs: what a client behind a kernel gets to see is `EIO`, and no
+//! A device whose failures are reported where its server runs: a client behind a kernel only sees `EIO`, without a
 //! reason.
 //!
 //! Invariants:
-//! 1. Every call goes through as it is, and so does its answer.
-//! 2. A device that fails for good does not flood anybody: the first failures are told, then one in a thousand.
+//! 1. Every call is passed through unchanged, and so is its result.
+//! 2. A device that keeps failing does not flood the output: the first failures are reported, then one in a thousand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum::base::{Allocation, BlockDevice, DeviceInfo, Kind, Lba, Result};
 
-/// Failures told one by one.
+/// Number of failures reported individually.
 const TOLD_FIRST: u64 = 10;
-/// After these, one in so many.
+/// After these, one in this many.
 const TOLD_THEN: u64 = 1000;
 
 /// See the module.
@@ -21,16 +21,16 @@ pub struct Reported<F> {
     failures: Tally,
 }
 
-/// How many failures there were, and which of them are told.
+/// Number of failures, which determines whether the next is reported.
 pub struct Tally(AtomicU64);
 
 impl<F: Fn(String) + Send + Sync> Reported<F> {
-    /// `device`, whose failures `tell` tells, a line each.
+    /// Wraps `device`; `tell` receives a line for each reported failure.
     pub fn new(device: Arc<dyn BlockDevice>, tell: F) -> Reported<F> {
         Reported { device, tell, failures: Tally::new() }
     }
 
-    /// A wrong request is its client's business; everything else is told.
+    /// Invalid requests are the client's problem; all other failures are reported.
     fn told<T>(&self, what: impl FnOnce() -> String, answer: Result<T>) -> Result<T> {
         answer.inspect_err(|e| {
             if matches!(e.kind(), Kind::Invalid | Kind::Unsupported) {
@@ -44,12 +44,12 @@ impl<F: Fn(String) + Send + Sync> Reported<F> {
 }
 
 impl Tally {
-    /// None so far.
+    /// A tally without failures.
     pub const fn new() -> Tally {
         Tally(AtomicU64::new(0))
     }
 
-    /// Counts one. If it is to be told, what to add to it: nothing, or how many there were.
+    /// Counts a failure. If it is to be reported, returns what to append: nothing, or the number so far.
     pub fn one_more(&self) -> Option<String> {
         match self.0.fetch_add(1, Relaxed) + 1 {
             ..=TOLD_FIRST => Some(String::new()),
@@ -85,7 +85,7 @@ impl<F: Fn(String) + Send + Sync> BlockDevice for Reported<F> {
         self.told(|| range("zeroing", lba, sectors), self.device.write_zeroes(lba, sectors, fua))
     }
     fn discard(&self, lba: Lba, sectors: u64) -> Result<()> {
-        self.device.discard(lba, sectors) // Only a hint: whoever gives it tells of what comes of it.
+        self.device.discard(lba, sectors) // Only a hint: the sender reports what comes of it.
     }
     fn flush(&self) -> Result<()> {
         self.told(|| "a flush".to_string(), self.device.flush())
@@ -101,7 +101,7 @@ mod tests {
     use vellum::base::Error;
     use vellum::base::sync::Mutex;
 
-    /// Reads beyond sector 9 fail.
+    /// A device that fails to read beyond sector 9.
     struct Half;
 
     impl BlockDevice for Half {

@@ -1,10 +1,10 @@
-//! Background scrub: while a disk is open its slots are read bit by bit, and what begins to fail is moved in time.
+//! Background scrub: while a disk is open its slots are read little by little, and failing data is moved in time.
 //!
 //! States: running, ended (stopped, or by the first error). Invariants:
 //! 1. A pass is spread evenly over its time, in steps that hold the disk's lock for well under a millisecond.
-//! 2. It begins where chance says: a disk that is never open for a whole pass is still read everywhere in the long run.
-//! 3. It programs only what it moves: a healthy disk at rest stays at rest.
-//! 4. Dropping a scrubber waits for no more than the step that is under way.
+//! 2. It starts at a random place: a disk never open for a whole pass is still read everywhere in the long run.
+//! 3. It programs only what it moves: an idle healthy disk stays idle.
+//! 4. Dropping a scrubber waits only for the current step.
 
 use crate::Stack;
 use serde::Serialize;
@@ -16,33 +16,33 @@ use vellum_base::{Error, Flash, Kind, Result, SlotAddr, Task};
 use vellum_disk::{CheckReport, Disk};
 use vellum_serve::Stop;
 
-/// Slots of a step.
+/// Slots per step.
 const STEP_SLOTS: u32 = 32;
-/// Steps that are due sooner than this are taken together, so that a short pass does not wake for each.
+/// Steps due sooner than this are combined, so that a short pass does not wake up for each.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 
-/// How often a disk is scrubbed: `7d`, `12h`, `30m`, `90s` or `off`.
+/// Interval of the scrub of a disk: `7d`, `12h`, `30m`, `90s` or `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubEvery(pub Option<Duration>);
 
-/// What a scrubber has done since it began.
+/// What a scrubber has done since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ScrubStat {
     /// Time for a pass.
     pub every_seconds: u64,
-    /// Passes that are complete.
+    /// Number of complete passes.
     pub passes: u64,
-    /// Slots that the pass under way has come past.
+    /// Slots passed by the current pass.
     pub pass_slots: u64,
-    /// Slots of a pass.
+    /// Slots per pass.
     pub slots: u64,
-    /// Slots that held something, and were read.
+    /// Slots that were in use, and so were read.
     pub slots_read: u64,
     /// Slots moved because bits had to be corrected.
     pub refreshed: u64,
-    /// Sectors whose bytes cannot be read: of this pass so far, or of the last if that found more.
+    /// Unreadable sectors: in this pass so far, or in the last if that found more.
     pub damaged_sectors: u64,
-    /// Why it has ended before the disk was closed.
+    /// Why it ended before the disk was closed.
     pub failed: Option<String>,
 }
 
@@ -54,7 +54,7 @@ pub struct Scrubber {
 }
 
 impl Scrubber {
-    /// Begins to scrub the disk of `stack`, a pass in `every`. Drop it before the stack is closed.
+    /// Starts to scrub the disk of `stack`, one pass per `every`. It must be dropped before the stack is closed.
     pub fn start(stack: &Stack, every: Duration) -> Result<Scrubber> {
         let stop = Stop::new()?;
         let slots = stack.flash().geometry().slots();
@@ -67,7 +67,7 @@ impl Scrubber {
         Ok(Scrubber { stop, stat, task })
     }
 
-    /// Asks for what it has done, now or later.
+    /// A function that returns what it has done, now or later.
     pub fn watch(&self) -> impl Fn() -> ScrubStat + Send + Sync + Clone + 'static {
         let stat = self.stat.clone();
         move || stat.lock().clone()
@@ -109,12 +109,12 @@ impl Pass {
         }
     }
 
-    /// Takes `steps` steps from `at`. True if that ends a pass.
+    /// Does `steps` steps from `at`. True if that ends a pass.
     fn step(&self, at: &mut SlotAddr, steps: u32, found: &mut CheckReport) -> Result<bool> {
         for _ in 0..steps {
             let (read, refreshed) = (found.slots_read, found.refreshed);
             let next = match self.disk.scrub_some(*at, STEP_SLOTS, found) {
-                Err(e) if e.kind() == Kind::NoSpace => return Ok(false), // again when there is room
+                Err(e) if e.kind() == Kind::NoSpace => return Ok(false), // retried when there is room
                 next => next?,
             };
             let mut stat = self.stat.lock();
@@ -134,7 +134,7 @@ impl Pass {
     }
 }
 
-/// Steps at a time, and the pause before them, so that `slots` take `every`.
+/// Number of steps at a time, and the pause before them, so that `slots` take `every`.
 fn pace(slots: u64, every: Duration) -> (u32, Duration) {
     let steps = slots.div_ceil(STEP_SLOTS.into()).clamp(1, u32::MAX.into()) as u32;
     let pause = every / steps;

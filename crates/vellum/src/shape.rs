@@ -1,4 +1,4 @@
-//! From the size a host wants to see to the flash that it takes.
+//! Derives the shape of the flash from the size of the disk.
 
 use crate::config::Config;
 use vellum_base::size::format_size;
@@ -7,19 +7,19 @@ use vellum_disk::sectors_max;
 
 /// Out-of-band bytes for each sector-sized slot of a page.
 const OOB_BYTES_PER_SLOT: u32 = 32;
-/// Pages in an erase block of an ordinary disk; small ones have fewer, huge ones more.
+/// Pages per erase block of an ordinary disk; small ones have fewer, huge ones more.
 const PAGES_PER_BLOCK: u32 = 256;
 const PAGES_PER_BLOCK_MIN: u32 = 16;
 const PAGES_PER_BLOCK_MAX: u32 = 1 << 16;
-/// More erase blocks than this make tables long without making collection better.
+/// More erase blocks than this make tables long without improving collection.
 const BLOCKS_MAX: u64 = 1 << 20;
-/// What one root can list, with room for the nodes of the log (docs/formats/disk.md).
+/// The largest size that one root can list, with room for the nodes of the log (docs/formats/disk.md).
 const SIZE_BYTES_MAX: u64 = 3 << 40;
-/// Over-provisioning beyond this is a mistake.
+/// Over-provisioning beyond this is considered a mistake.
 const OVER_PROVISIONING_MAX: f64 = 10.0;
 
-/// The geometry that `config` asks for: the logical size and its over-provisioning, and what a disk keeps in
-/// reserve on each die.
+/// The geometry for `config`: room for the logical size and its over-provisioning, and for what a disk keeps in reserve
+/// on each die.
 ///
 /// ```
 /// let geometry = vellum::shape::geometry(&vellum::Config::ram(1 << 30))?;
@@ -46,13 +46,13 @@ pub fn geometry(config: &Config) -> Result<Geometry> {
         let reserve = geometry.slots() - needed.min(geometry.slots());
         found = Some(geometry);
         if reserve <= sectors / 8 {
-            break; // blocks small enough that what is kept in reserve is little beside the disk
+            break; // blocks are small enough that the reserve is small relative to the disk
         }
     }
     Ok(found.expect("there is at least one block size to try"))
 }
 
-/// Block sizes to try for a disk of so many pages, the best first.
+/// Block sizes to try for a disk of this many pages, best first.
 fn pages_per_block(pages: u64) -> Vec<u32> {
     let mut size = PAGES_PER_BLOCK;
     while pages / u64::from(size) > BLOCKS_MAX && size < PAGES_PER_BLOCK_MAX {
@@ -82,7 +82,7 @@ pub fn sectors(config: &Config) -> Result<u64> {
     Ok(bytes / SECTOR_BYTES as u64)
 }
 
-/// The fewest blocks a die with which `sectors` fit.
+/// The geometry with the fewest blocks per die into which `sectors` fit.
 fn smallest(config: &Config, pages_per_block: u32, sectors: u64) -> Result<Geometry> {
     let flash = &config.flash;
     let page_bytes = u32::try_from(flash.page.0)
@@ -98,7 +98,7 @@ fn smallest(config: &Config, pages_per_block: u32, sectors: u64) -> Result<Geome
     with_blocks(1).validate()?;
     let fits = |blocks: u32| sectors_max(&with_blocks(blocks), 0) >= sectors;
     let row = u64::from(with_blocks(1).dies()) * u64::from(with_blocks(1).slots_per_block());
-    // Every slot used would be too few, and a few rows more are always enough.
+    // Using every slot would be too few; a few more rows are always enough.
     let mut blocks = u32::try_from(sectors.div_ceil(row)).unwrap_or(u32::MAX);
     with_blocks(blocks).validate()?;
     while !fits(blocks) {

@@ -1,8 +1,8 @@
 //! An open disk with everything below it.
 //!
 //! States: open, closed. Invariants:
-//! 1. A stack that is dropped without [`Stack::close`] loses nothing that was flushed; the next opening recovers.
-//! 2. A disk whose dedup can corrupt is opened for writing only by whoever says that this is known.
+//! 1. A stack dropped without [`Stack::close`] loses nothing that was flushed; the next opening recovers.
+//! 2. A disk whose dedup mode can corrupt is opened for writing only if the caller accepts that.
 
 use crate::coding;
 use crate::config::{Config, Share, dedup_text};
@@ -18,26 +18,26 @@ use vellum_media::{Coded, Image, ImageParams, Nand, NandParams};
 /// How an image is opened.
 #[derive(Clone, Debug, Default)]
 pub struct OpenMode {
-    /// Refuse writes, and leave the image as it is.
+    /// Refuse writes, and leave the image unchanged.
     pub read_only: bool,
     /// Open for writing even a disk whose dedup mode can corrupt data (`woj-paper`).
     pub accept_corruption: bool,
-    /// How a disk that fingerprints by parity looks for copies: an error with any other.
+    /// How a disk that fingerprints by parity searches for copies: an error with any other disk.
     pub tuning: DedupTuning,
     /// The host undoes the device's scrambler with this one, which must be the same ([`vellum_disk::ses`]).
     pub host_scrambler: Option<Scrambler>,
-    /// Everything else about the disk.
+    /// All other options of the disk.
     pub options: Options,
 }
 
-/// What is not as [`Options`] has it unasked.
+/// Deviations from the defaults of [`Options`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DedupTuning {
-    /// While a sector is written, later, or both.
+    /// Search while a sector is written, later, or both.
     pub when: Option<DedupWhen>,
-    /// Entries of the fingerprint table, as a share of the sectors.
+    /// Entries of the fingerprint table, as a share of the number of sectors.
     pub table: Option<Share>,
-    /// Share of a core that looking while writing may take.
+    /// Share of a core that the search during writes may take.
     pub budget: Option<Share>,
 }
 
@@ -48,7 +48,7 @@ impl DedupTuning {
         options.dedup_core_share = self.budget.map_or(options.dedup_core_share, |share| share.0);
     }
 
-    /// Refuses shares that are none: before a disk is opened, which has a table of that share made.
+    /// Refuses invalid shares, before a disk is opened and allocates a table of that share.
     fn check_shares(&self) -> Result<()> {
         let shares = [("--dedup-table", self.table), ("--dedup-budget", self.budget)];
         match shares.iter().find(|(_, share)| share.is_some_and(|s| !(s.0 > 0.0 && s.0 <= 1.0))) {
@@ -59,7 +59,7 @@ impl DedupTuning {
         }
     }
 
-    /// Refuses what a disk of this mode has no use for.
+    /// Refuses options that have no effect on a disk of this mode.
     fn check(&self, dedup: DedupMode) -> Result<()> {
         if *self != DedupTuning::default() && !dedup.uses_parity() {
             return Err(Error::invalid(format!(
@@ -82,12 +82,12 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Makes the disk that `config` describes and opens it. [`vellum_base::Kind::Invalid`] if its image exists.
+    /// Creates the disk that `config` describes and opens it. [`vellum_base::Kind::Invalid`] if its image exists.
     pub fn create(config: &Config) -> Result<Stack> {
         Stack::create_in(config, RealEnv::new(), OpenMode::default())
     }
 
-    /// The same in an environment of the caller's, opened in his way.
+    /// The same in the caller's environment, with the caller's options.
     pub fn create_in(config: &Config, env: Arc<dyn Env>, mut mode: OpenMode) -> Result<Stack> {
         check_dedup(config.disk.dedup, &mode)?;
         mode.tuning.check_shares()?;
@@ -131,22 +131,22 @@ impl Stack {
         let made = Disk::format(flash.clone(), env.clone(), &format)
             .and_then(|()| Stack::on(flash, env, config.image.clone(), mode, &mut |_, _| {}));
         if let (Err(_), Some(path)) = (&made, &config.image) {
-            let _ = std::fs::remove_file(path); // half a disk is no use to anybody; the error says why
+            let _ = std::fs::remove_file(path); // half a disk is useless; the error says why
         }
         made
     }
 
-    /// Opens the disk in an image, after a crash as after a clean close.
+    /// Opens the disk in an image, after a crash as well as after a clean close.
     pub fn open(image: &Path, mode: OpenMode) -> Result<Stack> {
         Stack::open_in(image, RealEnv::new(), mode)
     }
 
-    /// The same in an environment of the caller's.
+    /// The same in the caller's environment.
     pub fn open_in(image: &Path, env: Arc<dyn Env>, mode: OpenMode) -> Result<Stack> {
         Stack::open_with_progress(image, env, mode, &mut |_, _| {})
     }
 
-    /// The same, telling `progress` of long work as [`Disk::open_with_progress`] does.
+    /// The same, reporting long work to `progress` as [`Disk::open_with_progress`] does.
     pub fn open_with_progress(
         image: &Path,
         env: Arc<dyn Env>,
@@ -185,7 +185,7 @@ impl Stack {
         }
     }
 
-    /// Refuses what only an open disk can tell to be wrong.
+    /// Refuses options that can only be checked once the disk is open.
     fn check(&self, mode: &OpenMode) -> Result<()> {
         check_dedup(self.disk.dedup(), mode)?;
         mode.tuning.check(self.disk.dedup())?;
@@ -209,7 +209,7 @@ impl Stack {
         &self.disk
     }
 
-    /// The disk as its host has it, for whoever serves block devices.
+    /// The disk as its host sees it, for serving it as a block device.
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         self.device.clone()
     }
@@ -224,12 +224,12 @@ impl Stack {
         &self.env
     }
 
-    /// The image it is kept in; `None` in memory.
+    /// The image that holds it; `None` in memory.
     pub fn image(&self) -> Option<&Path> {
         self.image.as_deref()
     }
 
-    /// Flushes and closes the disk, then the flash. Whoever still holds the disk can read, and write to no purpose.
+    /// Flushes and closes the disk, then the flash. Others who hold the disk can still read; writing is pointless.
     pub fn close(self) -> Result<()> {
         self.disk.close()?;
         drop((self.disk, self.device));
@@ -237,7 +237,7 @@ impl Stack {
     }
 }
 
-/// Closes flash; if others still use it, what was written to it is made durable and the last of them closes it.
+/// Closes flash. If others still use it, what was written is made durable, and the last user closes it.
 pub fn close_flash(flash: Arc<Coded<Nand>>) -> Result<()> {
     match Arc::try_unwrap(flash) {
         Ok(flash) => flash.close(),
@@ -245,7 +245,7 @@ pub fn close_flash(flash: Arc<Coded<Nand>>) -> Result<()> {
     }
 }
 
-/// Refuses a dedup mode that can corrupt, unless that is known.
+/// Refuses a dedup mode that can corrupt, unless the caller accepts that.
 fn check_dedup(dedup: DedupMode, mode: &OpenMode) -> Result<()> {
     if matches!(dedup, DedupMode::WojPaper(_)) && !mode.accept_corruption && !mode.read_only {
         return Err(Error::invalid(format!(
@@ -256,7 +256,7 @@ fn check_dedup(dedup: DedupMode, mode: &OpenMode) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to be told of journals where they make no difference.
+/// Refuses named journals if they have no effect.
 fn check_journals_count(dedup: DedupMode) -> Result<()> {
     match dedup {
         DedupMode::Journal | DedupMode::WojPaper(_) => Ok(()),

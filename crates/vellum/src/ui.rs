@@ -1,6 +1,6 @@
-//! What a command says: results on standard output, remarks on standard error, progress only for people.
+//! Output of a command: results on standard output, remarks on standard error, progress only on a terminal.
 //!
-//! Invariant: whoever listens may go away, or may never have been there; nothing here ends or panics over it, because
+//! Invariant: the reader may have gone away, or never have existed; nothing here ends or panics because of that, since
 //! disks and mounts may be open.
 
 use crate::failure::{Failure, kind_name};
@@ -15,36 +15,36 @@ use vellum::base::{Env, Error, Nanos, RealEnv};
 use vellum::lab::Progress;
 use vellum::serve::Stop;
 
-/// Work that takes longer than this shows a bar.
+/// A bar is shown for work that takes longer than this.
 const PROGRESS_AFTER: Nanos = Nanos::from_ms(2000);
 
-/// How a command talks.
+/// Output channel of a command.
 pub struct Ui {
     /// Results as JSON.
     pub json: bool,
     env: Arc<RealEnv>,
-    /// Why a result was not printed.
+    /// Why a result could not be printed.
     unheard: Mutex<Option<io::Error>>,
 }
 
-/// Says a line on standard error, if anybody listens.
+/// Prints a line on standard error; failure to do so is ignored.
 pub fn say(line: impl AsRef<str>) {
     let line = format!("{}\n", line.as_ref());
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
 impl Ui {
-    /// Talks to this process' terminal or pipes.
+    /// Uses this process's terminal or pipes.
     pub fn new(json: bool) -> Ui {
         Ui { json, env: RealEnv::new(), unheard: Mutex::new(None) }
     }
 
-    /// A result for people. [`Ui::heard`] tells whether it came through.
+    /// Prints a result as text. [`Ui::heard`] returns whether that succeeded.
     pub fn print(&self, text: impl AsRef<str>) {
         self.bytes(text.as_ref().as_bytes());
     }
 
-    /// A result that is bytes, as they are.
+    /// Prints a result that is bytes, unchanged.
     pub fn bytes(&self, bytes: &[u8]) {
         let mut out = io::stdout().lock();
         if let Err(e) = out.write_all(bytes).and_then(|()| out.flush()) {
@@ -52,12 +52,12 @@ impl Ui {
         }
     }
 
-    /// False once a result could not be printed: more of them are for nobody.
+    /// False once a result could not be printed: further ones would have no reader.
     pub fn has_listener(&self) -> bool {
         self.unheard.lock().is_none()
     }
 
-    /// Whether all results were printed. A reader that had enough (`| head`) is no failure; a full disk is one.
+    /// Fails unless all results were printed. A reader that stopped early (`| head`) is not a failure; a full disk is.
     pub fn heard(&self) -> Result<(), Failure> {
         match self.unheard.lock().take() {
             Some(e) if e.kind() != ErrorKind::BrokenPipe => {
@@ -69,7 +69,7 @@ impl Ui {
         }
     }
 
-    /// Prints what `page` says every second, until somebody interrupts it or nobody listens.
+    /// Prints `page` every second, until interrupted or the reader has gone away.
     pub fn watch(&self, mut page: impl FnMut() -> Result<String, Failure>) -> Result<(), Failure> {
         let stop = Stop::on_signals()?;
         loop {
@@ -83,7 +83,7 @@ impl Ui {
         }
     }
 
-    /// A result for people and programs: `text` without `--json`, `value` in several lines with it.
+    /// Prints a result: `text`, or with `--json` `value` on several lines.
     pub fn result(&self, value: &impl Serialize, text: impl FnOnce() -> String) {
         match self.json {
             true => self.print(json_pretty(value)),
@@ -91,7 +91,7 @@ impl Ui {
         }
     }
 
-    /// What a server tells in passing: `text`, or `value` on one line. It works on if nobody listens.
+    /// Prints an event of a server: `text`, or `value` on one line. The server continues without a reader.
     pub fn event(&self, value: &impl Serialize, text: impl FnOnce() -> String) {
         let _ = match self.json {
             true => print(&json_line(value)),
@@ -99,12 +99,12 @@ impl Ui {
         };
     }
 
-    /// A remark that is no result.
+    /// Prints a remark that is not a result.
     pub fn remark(&self, text: impl AsRef<str>) {
         say(harmless(text.as_ref()));
     }
 
-    /// How a command failed, and what to do next.
+    /// Prints why a command failed, and what to do next.
     pub fn failure(&self, failure: &Failure) {
         if self.json {
             let value = serde_json::json!({
@@ -120,7 +120,7 @@ impl Ui {
         }
     }
 
-    /// A bar for long work. Takes how much is done and how much there is.
+    /// A progress bar for long work. Receives how much is done, and the total.
     pub fn progress(&self, label: &'static str) -> impl FnMut(u64, u64) + use<> {
         let bars = self.bars();
         let mut begun = false;
@@ -134,13 +134,13 @@ impl Ui {
         }
     }
 
-    /// Bars for work in several parts. They show themselves after a while, and only to people.
+    /// Progress bars for work in several parts. They appear after a while, and only on a terminal.
     pub fn bars(&self) -> Bars {
         let wanted = io::stderr().is_terminal();
         Bars { env: self.env.clone(), began: self.env.now(), wanted, bar: Mutex::new(None) }
     }
 
-    /// Does what nobody can say how far it has come; people see how long it takes.
+    /// Does work of unknown progress; on a terminal, the elapsed time is shown.
     pub fn during<T>(&self, label: &'static str, work: impl FnOnce() -> T) -> T {
         let bar = io::stderr().is_terminal().then(|| ProgressBar::new_spinner().with_style(clock(label)));
         bar.iter().for_each(|bar| bar.enable_steady_tick(TICK_EVERY));
@@ -160,18 +160,18 @@ fn print(text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
-/// Between two looks at the time.
+/// Interval between updates of elapsed time.
 const TICK_EVERY: Duration = Duration::from_millis(500);
-/// Between two pages of `--watch`.
+/// Interval between pages of `--watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
-/// What tools said in several lines, in one.
+/// Joins several lines printed by tools into one.
 fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// JSON in several lines, for people who look at it.
+/// JSON on several lines, for reading.
 pub fn json_pretty(value: &impl Serialize) -> String {
     harmless_json(serde_json::to_string_pretty(value).expect("our own values have a JSON form")) + "\n"
 }
@@ -228,7 +228,7 @@ fn style(steps: u64) -> ProgressStyle {
 fn clock(label: &'static str) -> ProgressStyle {
     let late = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
         if state.elapsed() >= Duration::from_nanos(PROGRESS_AFTER.0) {
-            // Who draws it has nowhere to say that it could not.
+            // Drawing has no way to report a failure.
             let _ = write!(out, "{label}: {} s", state.elapsed().as_secs());
         }
     };

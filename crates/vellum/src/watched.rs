@@ -1,9 +1,9 @@
-//! A trace somebody looks at while it is read.
+//! A trace that is observed while it is read.
 
 use vellum::base::Result;
 use vellum::trace::{ByteLen, Request, RequestSource, RowCounts};
 
-/// What comes next of a trace, and what of that is passed on.
+/// Receives the next item of a trace, and returns what to pass on.
 pub trait Watch: FnMut(&dyn RequestSource, Option<Result<Request>>) -> Option<Result<Request>> {}
 
 impl<W: FnMut(&dyn RequestSource, Option<Result<Request>>) -> Option<Result<Request>>> Watch for W {}
@@ -13,7 +13,7 @@ struct Watched<W> {
     watch: W,
 }
 
-/// `trace`, as `watch` passes it on.
+/// `trace`, as passed on by `watch`.
 pub fn watched(trace: Box<dyn RequestSource>, watch: impl Watch + Send + 'static) -> Box<dyn RequestSource> {
     Box::new(Watched { trace, watch })
 }

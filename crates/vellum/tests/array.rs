@@ -1,4 +1,4 @@
-//! Arrays as their users have them: files, a server that is killed, a member that is lost, a rebuild, a scrub.
+//! Arrays as users have them: files, a server that is killed, a member that is lost, a rebuild, a scrub.
 
 use crate::nbd::Client;
 use crate::real::host::wait_until;
@@ -63,7 +63,7 @@ fn an_array_survives_kill_9_and_the_loss_of_a_member_in_it() {
     home.run("array fail a.toml 1").failed(2, "cannot do without member 1");
 }
 
-/// The server is killed, then the SSD is gone, then there is another: data are on the array all the time.
+/// The server is killed, then the SSD is lost, then there is another: the data are on the array all the time.
 #[test]
 fn a_cached_array_survives_kill_9_and_the_loss_of_its_ssd() {
     let home = Home::new();
@@ -105,14 +105,14 @@ fn a_cached_array_survives_kill_9_and_the_loss_of_its_ssd() {
     let (server, _) = home.start(serve);
     let shown = home.json("array detach-cache a.toml");
     assert!(shown.get("cache").is_none(), "it is let go of: {shown}");
-    // Another array may have it at once.
+    // Another array may take it at once.
     home.ok("array create b.toml --level 5 --size 20MiB --members e0 e1 e2 --cache new --erase");
     assert_eq!(server.interrupt().0, 0);
     assert_generations(&home, serve, 3..=3);
     assert!(home.json("array scrub a.toml")["mismatches"] == 0);
 }
 
-/// What flash endures is said when the cache is made, kept by the SSD, and shown; what no cache can keep is refused
+/// A budget of flash writes is set when the cache is made, stored on the SSD, and shown; an impossible one is refused
 /// before anything is made.
 #[test]
 fn a_budget_of_flash_writes_is_kept_by_the_ssd() {
@@ -166,7 +166,7 @@ fn a_budget_of_flash_writes_is_kept_by_the_ssd() {
     assert_eq!(a_day, (1e12 / 365.25) as u64);
 }
 
-/// The SSD is taken away by force while the array is served; and one that is not there is made where a size is given.
+/// The SSD is detached by force while the array is served; one that does not exist is created if a size is given.
 #[test]
 fn a_cache_is_taken_away_by_force_under_load() {
     let home = Home::new();
@@ -190,7 +190,7 @@ fn a_cache_is_taken_away_by_force_under_load() {
     assert_generations(&home, "array serve a.toml --nbd unix:a.sock", 4..=4);
 }
 
-/// A device is replaced under load; what is found where another was to be is left alone.
+/// A device is replaced under load; a foreign file found in place of the replacement is left alone.
 #[test]
 fn a_member_is_replaced_and_only_by_what_was_meant_for_it() {
     let home = Home::new();
@@ -206,7 +206,7 @@ fn a_member_is_replaced_and_only_by_what_was_meant_for_it() {
     client.flush().unwrap();
     server.kill();
 
-    // A device that says nothing of a copy is not taken because it is where one was to be; nor is one made.
+    // A device without the mark of the copy is not taken because of its name; nor is one created.
     let named = std::fs::read_to_string(home.path("a.toml")).unwrap();
     assert!(named.contains("\"d5\"") && !named.contains("\"d1\"") && !named.contains("replacing"), "{named}");
     std::fs::write(home.path("d6"), vec![7; 40 << 20]).unwrap();
@@ -239,7 +239,7 @@ fn a_member_is_replaced_and_only_by_what_was_meant_for_it() {
     assert_generations(&home, serve, 1..=1);
 }
 
-/// A copy that takes long enough to be stopped: members are as slow as disks.
+/// Starts a copy that takes long enough to be stopped: members are as slow as disks.
 fn begin_to_replace(home: &Home, serve: &str) -> (Running, Child) {
     let (server, _) = home.start(&format!("{serve} --pace sata-1tb"));
     let (replace, _) = home.listen("array replace a.toml d1 d5");
@@ -249,8 +249,7 @@ fn begin_to_replace(home: &Home, serve: &str) -> (Running, Child) {
     (server, replace)
 }
 
-/// The server is killed, or ends, while it copies, the copy is taken back; and as kills between what is written
-/// leave it.
+/// The server is killed, or ends, while it copies; the copy is cancelled; and states as left by kills between writes.
 #[test]
 fn a_replacement_goes_on_after_a_kill_and_not_after_ctrl_c() {
     let home = Home::new();
@@ -282,7 +281,7 @@ fn a_replacement_goes_on_after_a_kill_and_not_after_ctrl_c() {
         let shown = home.run("array detail a.toml");
         assert!(shown.out.contains("d1 is copied to d5 (stopped"), "{}", shown.out);
         if !is_killed {
-            home.ok("array replace a.toml d1 d5"); // The same command goes on.
+            home.ok("array replace a.toml d1 d5"); // The same command continues.
             assert!(
                 read().contains("\"d5\"") && !read().contains("\"d1\"") && !read().contains("replacing"),
                 "{}",
@@ -300,7 +299,7 @@ fn a_replacement_goes_on_after_a_kill_and_not_after_ctrl_c() {
     let done = read();
     assert!(done.contains("\"d5\"") && !done.contains("\"d1\"") && !done.contains("replacing"), "{done}");
 
-    // It counts, and the file does not say so yet; or not that nothing is left to do.
+    // The replacement counts, but the file does not say so yet; or does not yet say that nothing is left to do.
     let both = format!("{done}{}", &begun[begun.find("[replacing]").unwrap()..]);
     for left in [begun, both] {
         std::fs::write(home.path("a.toml"), left).unwrap();
@@ -312,7 +311,7 @@ fn a_replacement_goes_on_after_a_kill_and_not_after_ctrl_c() {
     assert_eq!((&scrubbed["mismatches"], &scrubbed["degraded_rows"]), (&0.into(), &0.into()), "{scrubbed}");
 }
 
-/// Who asks for a rebuild while another is under way waits for that, and it is done for both.
+/// A request to rebuild waits for a rebuild in progress, which is done for both.
 #[test]
 fn two_who_rebuild_do_not_disturb_each_other() {
     let home = Home::new();
@@ -329,7 +328,7 @@ fn two_who_rebuild_do_not_disturb_each_other() {
     assert_eq!(server.interrupt().0, 0);
 }
 
-/// No socket can be bound beside a file whose path is that long: then nobody serves it.
+/// No socket can be bound beside a file with a path that long, so the array cannot be served.
 #[test]
 fn a_file_with_a_long_path_is_an_array_s_too() {
     let home = Home::new();
@@ -381,7 +380,7 @@ fn a_served_array_is_looked_after_without_stopping_it() {
     home.run("array add a.toml d1").failed(2, "there already");
     assert_ne!(home.json("array add a.toml d4")["members"][1]["state"], "missing");
     write(3);
-    // It may be done already.
+    // The rebuild may be complete already.
     let rebuilt = home.run("array rebuild a.toml --json");
     assert!(rebuilt.code == 0 || rebuilt.err.contains("nothing to rebuild"), "{}", rebuilt.err);
     assert_eq!(home.json("array detail a.toml")["state"], "clean");
@@ -408,7 +407,7 @@ fn what_is_there_is_not_erased_unless_asked() {
     home.run("array add a.toml d9").failed(2, "no member is lost");
 }
 
-/// Of an NVRAM that is not there, is none, or is the one of before the last opening.
+/// For an NVRAM that is missing, is none, or is the one from before the last opening.
 fn assert_detail_says_of_the_nvram_what_serve_does(home: &Home, serve: &str) {
     let seen = |state: &str, problem: Option<&str>| {
         let said = home.run("array detail a.toml --json");
@@ -441,7 +440,7 @@ fn assert_detail_says_of_the_nvram_what_serve_does(home: &Home, serve: &str) {
     seen("ours", None);
 }
 
-/// A server with an NVRAM is killed: its cache is what it was, and a name that is taken away is missed.
+/// A server with an NVRAM is killed: its cache is unchanged; an NVRAM that is no longer named is missed.
 #[test]
 fn a_cache_with_an_nvram_survives_kill_9() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! Members that are away for a moment: what only looks, or is refused, does not take them out.
+//! Members that are temporarily missing: commands that only look, or are refused, do not make them lost.
 
 use crate::nbd::Client;
 use crate::support::{Home, Running};
@@ -61,7 +61,7 @@ fn a_member_that_is_away_for_a_moment_is_not_out_by_what_is_refused() {
     home.ok("array scrub a.toml");
 }
 
-/// Of a device that is there and is not the member, the refusal says which it is, why, and what takes its place.
+/// For a device that is not the member, the refusal says which it is, why, and what replaces it.
 #[test]
 fn a_device_that_is_not_the_member_any_more_is_named_with_the_reason() {
     let home = Home::new();
@@ -90,7 +90,7 @@ fn a_device_that_is_not_the_member_any_more_is_named_with_the_reason() {
     assert!(!home.run("array scrub a.toml").err.contains("going on without"));
 }
 
-/// Rows that a scrub passes over are not told as compared.
+/// Rows that a scrub skips are not reported as compared.
 #[test]
 fn a_scrub_says_what_has_stale_rows_compared() {
     let home = put_off("--log members", |server| assert_eq!(server.interrupt().0, 0));
@@ -100,12 +100,12 @@ fn a_scrub_says_what_has_stale_rows_compared() {
     assert!(said.contains(", 0 stale") && !said.contains("flush"), "{said}");
 }
 
-/// An array with stale rows whose server was killed; its log is there.
+/// An array with stale rows whose server was killed; its log is present.
 fn put_off_and_killed(log: &str) -> Home {
     put_off(log, Running::kill)
 }
 
-/// An array with stale rows whose server was ended so.
+/// An array with stale rows whose server is ended by `end`.
 fn put_off(log: &str, end: impl FnOnce(Running)) -> Home {
     let home = Home::new();
     let create = "array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2";
@@ -124,7 +124,7 @@ fn put_off(log: &str, end: impl FnOnce(Running)) -> Home {
     home
 }
 
-/// A cut empties the cache, and a member does not come back: what is lost is named by whoever has it open.
+/// A power cut empties the cache, and a member is missing: the process that has the array open names what is lost.
 #[test]
 fn what_a_cut_and_a_member_cost_is_named() {
     for log in ["--log members", "--log device --log-device lg"] {
@@ -165,7 +165,7 @@ fn what_a_cut_and_a_member_cost(log: &str) {
     assert_eq!(shown["stale_rows_become"], "lost", "{shown}");
 }
 
-/// Of a killed array with a member away: it says so, and is not served.
+/// For a killed array with a missing member: it reports the loss, and is not served.
 fn assert_stale_is_lost(home: &Home) {
     let said = home.run("array detail a.toml --json");
     assert_eq!(said.code, 1, "{}", said.err);
@@ -183,7 +183,7 @@ fn assert_stale_is_lost(home: &Home) {
     );
 }
 
-/// The log device is the only one that knows of which rows parity was put off.
+/// Only the log device records which rows are stale.
 #[test]
 fn without_the_log_device_it_is_not_known_what_a_member_costs() {
     let home = put_off_and_killed("--log device --log-device lg");
@@ -215,7 +215,7 @@ fn without_the_log_device_it_is_not_known_what_a_member_costs() {
     assert_stale_is_lost(&home);
 }
 
-/// What parity lacks is known after a kill if there is an NVRAM, and lost with a member if that is away, too.
+/// What parity lacks is known after a kill if there is an NVRAM, and lost if that and a member are missing.
 #[test]
 fn without_the_nvram_a_member_costs_what_parity_lacks() {
     let home = put_off_and_killed("--nvram nv");
@@ -237,8 +237,8 @@ fn without_the_nvram_a_member_costs_what_parity_lacks() {
     assert_eq!(server.interrupt().0, 0);
 }
 
-/// A cache that was closed has what parity lacks; it has not when the power went while it was opened, although the
-/// members still say that it was closed with them.
+/// A closed cache has what parity lacks, but not after a power cut during its opening, although the members still say
+/// that it was closed with them.
 #[test]
 fn what_a_cut_at_the_opening_costs_is_named() {
     let members = ["d0", "d1", "d2"];
@@ -261,7 +261,7 @@ fn what_a_cut_at_the_opening_costs_is_named() {
     assert_stale_is_lost(&home);
 }
 
-/// What only the SSD knew of a member that is lost, too, is lost: it is let go all the same, and sectors are named.
+/// What only the SSD had of a lost member is lost: the SSD is detached all the same, and the sectors are named.
 #[test]
 fn a_cache_is_detached_by_force_from_a_degraded_array_and_what_is_lost_is_named() {
     let home = put_off_and_killed("--log members");
@@ -288,7 +288,7 @@ fn a_cache_is_detached_by_force_from_a_degraded_array_and_what_is_lost_is_named(
     home.ok("array scrub a.toml");
 }
 
-/// Errors name the device that they are about.
+/// Errors name the device they are about.
 #[test]
 fn what_is_wrong_with_a_device_is_said_with_its_name() {
     let home = Home::new();
@@ -316,7 +316,7 @@ fn what_is_wrong_with_a_device_is_said_with_its_name() {
     assert_eq!(home.run("array scrub a.toml --force").code, 1, "nothing could be compared");
 }
 
-/// A member that is larger than the others keeps its superblock's copy where they end, and its name.
+/// A member larger than the others has the copy of its superblock where they end, and is identified by it.
 #[test]
 fn a_larger_member_whose_first_sector_is_lost_is_found_by_what_the_others_say() {
     use std::os::unix::fs::FileExt;
@@ -334,8 +334,8 @@ fn a_larger_member_whose_first_sector_is_lost_is_found_by_what_the_others_say() 
     assert_eq!(server.interrupt().0, 0);
 }
 
-/// A cache whose log is damaged is not emptied while it may be all that has sectors of a member which is away; nothing
-/// is written that would keep that member out when it is back.
+/// A cache with a damaged log is not emptied while it may have the only copy of sectors of a missing member; nothing is
+/// written that would prevent the member from coming back.
 #[test]
 fn a_member_comes_back_beside_a_cache_that_cannot_be_read() {
     let home = put_off("--log members", |server| assert_eq!(server.interrupt().0, 0));
@@ -360,7 +360,7 @@ fn a_member_comes_back_beside_a_cache_that_cannot_be_read() {
     assert_eq!((&shown["state"], &shown["stale_rows"]), (&"clean".into(), &0.into()), "{shown}");
 }
 
-/// Where not all of a list is shown it is said where it is, and what is given up is in the server's log.
+/// A truncated list says where all of it is, and sectors given up are in the server's log.
 #[test]
 fn all_sectors_that_are_given_up_are_named_somewhere() {
     let home = put_off_and_killed("--log members");

@@ -1,4 +1,4 @@
-//! Files below an array that are cut short while it is served.
+//! Files under an array that are truncated while it is served.
 
 use crate::nbd::Client;
 use crate::real::host::wait_until;
@@ -9,7 +9,7 @@ use std::process::Stdio;
 const SERVE: &str = "array serve a.toml --nbd unix:a.sock";
 const PIECE: usize = 64 << 10;
 
-/// What is at a piece of the array in its n-th generation: each sector says which it is.
+/// Content of a piece of the array in its n-th generation: each sector identifies itself.
 fn content(piece: u64, generation: u8) -> Vec<u8> {
     let sectors = (0..PIECE / 4096).flat_map(|sector| {
         let word = piece << 16 | (sector as u64) << 8 | u64::from(generation);
@@ -40,7 +40,7 @@ fn length(home: &Home, name: &str) -> u64 {
     home.path(name).metadata().unwrap().len()
 }
 
-/// It is out as if it had been pulled: nothing is healed into the file, which would bring its end back as zeros.
+/// It is out as if it had been pulled: nothing is healed into the file, which would restore its end as zeros.
 #[test]
 fn a_member_that_is_cut_short_while_it_is_served_is_out() {
     const PIECES: u64 = 400;
@@ -73,7 +73,7 @@ fn a_member_that_is_cut_short_while_it_is_served_is_out() {
     }
 }
 
-/// It is detached; what it held is on the members, and parity is made anew.
+/// It is detached; its contents are on the members, and parity is recomputed.
 #[test]
 fn an_ssd_that_is_cut_short_while_it_is_served_is_detached() {
     const PIECES: u64 = 100;
@@ -109,7 +109,7 @@ fn an_ssd_that_is_cut_short_while_it_is_served_is_detached() {
     }
 }
 
-/// Serves an array whose SSD is cut short, which is noticed.
+/// Serves an array whose SSD is truncated, which is noticed.
 fn with_a_dead_ssd(home: &Home, remarks: Stdio) -> Running {
     home.ok(
         "array create a.toml --level 5 --chunk 16KiB --size 40MiB --members d0 d1 d2 --cache ssd --policy wt",
@@ -127,7 +127,7 @@ fn remarks(home: &Home) -> Stdio {
     std::fs::File::create(home.path("remarks")).unwrap().into()
 }
 
-/// Of the lines that were said one has the first of these, and has the others, too.
+/// Exactly one line of the remarks contains the first of these, and it contains the others as well.
 fn said_once(home: &Home, what: &[&str]) {
     let said = std::fs::read_to_string(home.path("remarks")).unwrap();
     let lines: Vec<_> = said.lines().filter(|line| line.contains(what[0])).collect();
@@ -135,7 +135,7 @@ fn said_once(home: &Home, what: &[&str]) {
     what.iter().for_each(|what| assert!(lines[0].contains(what), "'{what}': {said}"));
 }
 
-/// Nobody has to look for it: the server says it, once, with what to do.
+/// The server reports it once, with what to do, without being asked.
 #[test]
 fn a_server_says_what_it_loses_and_not_what_an_order_takes() {
     let home = Home::new();
@@ -165,7 +165,7 @@ fn a_server_says_what_it_loses_and_not_what_an_order_takes() {
     assert!(!said.contains("cache") && !said.contains("role 0"), "{said}");
 }
 
-/// The server may have it still: who names it again hears that, and nobody sees it any more.
+/// The server may still hold it: attaching it again says so, and it is no longer shown.
 #[test]
 fn an_ssd_that_died_is_let_go_of_while_the_array_is_served() {
     let home = Home::new();
@@ -182,7 +182,7 @@ fn an_ssd_that_died_is_let_go_of_while_the_array_is_served() {
     assert_eq!(server.interrupt().0, 0);
 }
 
-/// A reason is of one device, and goes with it; a device that is out is held until it is let go of.
+/// A reason belongs to one device; a device that is out stays locked until it is released.
 #[test]
 fn a_new_member_has_nothing_of_the_fault_of_the_one_before_it() {
     let home = Home::new();
@@ -206,7 +206,7 @@ fn a_new_member_has_nothing_of_the_fault_of_the_one_before_it() {
     assert_eq!(server.interrupt().0, 0);
 }
 
-/// Who waits for a server that is killed hears that, and what to do.
+/// A command waiting for a server that is killed reports that, and what to do.
 #[test]
 fn a_server_that_is_killed_is_named_by_who_waits_for_it() {
     let home = Home::new();

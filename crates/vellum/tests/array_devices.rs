@@ -1,4 +1,4 @@
-//! Which devices an array's commands take, look at, and name in its file.
+//! Which devices the commands of an array take, inspect, and name in its file.
 
 use crate::support::Home;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use vellum::array_file::ArrayFile;
 use vellum::base::{BlockDevice, Lba};
 use vellum::media::FileDisk;
 
-/// What one array has another takes only if that is said twice.
+/// A device of one array is taken by another only with two options.
 #[test]
 fn what_another_array_has_is_taken_by_nobody_unless_forced() {
     let home = Home::new();
@@ -31,7 +31,7 @@ fn what_another_array_has_is_taken_by_nobody_unless_forced() {
     home.run("array add b.toml ssd --erase").failed(5, "the cache of array");
     let after = ["d1", "ssd", "nv"].map(|name| std::fs::read(home.path(name)).unwrap());
     assert!(before == after && !home.path("c.toml").exists());
-    // What the array itself had before is its own.
+    // What the array itself used before is its own.
     home.ok("array add b.toml e1 --erase");
     home.ok("array rebuild b.toml");
     home.ok("array fail b.toml 1");
@@ -39,7 +39,7 @@ fn what_another_array_has_is_taken_by_nobody_unless_forced() {
     assert_eq!(home.run("array detail a.toml").code, 1);
 }
 
-/// Whoever watches an array that nobody serves keeps nobody from it.
+/// Watching an array that is not served does not lock its devices.
 #[test]
 fn who_only_looks_at_an_array_is_in_nobody_s_way() {
     let home = Home::new();
@@ -53,8 +53,8 @@ fn who_only_looks_at_an_array_is_in_nobody_s_way() {
     assert!(looked_at.write(Lba(0), &[0; 4096], false).is_err());
 }
 
-/// A device that was away while others went on without it may have their event, and is known to nobody: it does not
-/// decide what is shown, as it does not decide what is assembled.
+/// A device that was missing while the others continued may have their event number, but is unknown to them: it does
+/// not determine what is shown, nor what is assembled.
 #[test]
 fn what_is_shown_is_what_would_be_assembled() {
     let home = Home::new();
@@ -74,7 +74,7 @@ fn what_is_shown_is_what_would_be_assembled() {
     assert_eq!(home.json("array scrub a.toml")["degraded_rows"], 0);
 }
 
-/// Many who change the file at once, as several commands would.
+/// Concurrent changes of the file, as made by several commands.
 #[test]
 fn nobody_s_change_of_the_file_is_lost() {
     let home = Home::new();
@@ -94,7 +94,7 @@ fn nobody_s_change_of_the_file_is_lost() {
     assert_eq!(ArrayFile::load(&file).unwrap().members.len(), 160);
 }
 
-/// Where the log lies, how large that is, and whether the array is opened with it.
+/// Where the log is, its size, and whether the array is opened with it.
 #[test]
 fn detail_says_of_a_log_device_what_serve_does_with_it() {
     let home = Home::new();
@@ -126,7 +126,7 @@ fn detail_says_of_a_log_device_what_serve_does_with_it() {
     assert_eq!(server.interrupt().0, 0);
 }
 
-/// What is said of a log device that is gone for good works, and the array has another then.
+/// The advice for a log device that is gone for good works, and the array has another log device then.
 #[test]
 fn a_log_device_that_is_gone_is_replaced_as_its_error_says() {
     let home = Home::new();

@@ -1,5 +1,4 @@
-//! The file that names an array's devices: it goes with the array whatever comes between, and what is wrong in it is
-//! said.
+//! The file that names an array's devices: it stays in step with the array, and errors in it are reported.
 
 use crate::nbd::Client;
 use crate::support::Home;
@@ -19,7 +18,7 @@ fn change(home: &Home, from: &str, to: &str) {
     std::fs::write(home.path("a.toml"), text.replace(from, to)).unwrap();
 }
 
-/// Where the new file cannot be written nothing is done: what was to be named is nobody's, and the array as it was.
+/// If the new file cannot be written, nothing is done: new devices are not taken, and the array is unchanged.
 #[test]
 fn nothing_is_changed_where_the_file_cannot_be() {
     let home = Home::new();
@@ -56,7 +55,7 @@ fn nothing_is_changed_where_the_file_cannot_be() {
     assert!(!home.path("a.toml.new").exists());
 }
 
-/// Devices that are there already are not an array's when the array could not be named.
+/// Existing devices are not part of an array if the array could not be named.
 #[test]
 fn devices_of_an_array_that_was_not_made_are_nobody_s() {
     let home = Home::new();
@@ -96,7 +95,7 @@ fn a_file_behind_a_link_stays_there_and_keeps_its_mode_and_owner() {
     assert_eq!(names, ["real"]);
 }
 
-/// No such file, as its exit code says, and what makes one.
+/// A missing file has its own exit code, with advice on how to make one.
 #[test]
 fn a_file_that_is_not_there_is_one_to_create() {
     let home = Home::new();
@@ -106,7 +105,7 @@ fn a_file_that_is_not_there_is_one_to_create() {
     home.run("array detail .").failed(2, ". is a directory");
 }
 
-/// The members were closed with a cache that the file does not name: both ways out are said, and work.
+/// The members were closed with a cache that the file does not name: both ways out are reported, and work.
 #[test]
 fn a_cache_that_the_file_does_not_name_can_be_let_go_of() {
     let home = Home::new();
@@ -131,7 +130,7 @@ fn a_cache_that_the_file_does_not_name_can_be_let_go_of() {
     home.ok("array scrub a.toml");
 }
 
-/// What is refused because the cache is away changes nothing, and writes no log's records in place.
+/// A command refused because the cache is missing changes nothing, and does not replay the log.
 #[test]
 fn an_array_without_its_cache_is_refused_before_anything_is_written() {
     let home = Home::new();
@@ -167,7 +166,7 @@ fn what_is_no_device_or_is_named_twice_is_said() {
     home.run("array flush a.toml").failed(3, "p is neither a file nor a block device");
 }
 
-/// In RAID-6 a scrub says which member was wrong, by its device, and where; with one member away something is compared.
+/// In RAID-6 a scrub names the wrong member's device and the rows, and still compares with one member missing.
 #[test]
 fn a_scrub_names_the_member_that_was_wrong() {
     let home = Home::new();

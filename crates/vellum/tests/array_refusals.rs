@@ -1,4 +1,4 @@
-//! What an array's commands refuse: the device that it is about, and a next step that works.
+//! What the commands of an array refuse: the device at fault, and a next step that works.
 
 use crate::nbd::Client;
 use crate::support::{Home, Said};
@@ -11,7 +11,7 @@ fn open_and_close(home: &Home) {
     assert_eq!(server.interrupt().0, 0);
 }
 
-/// It ended so; its last two lines say what happened, and what to do.
+/// The command ended with `code`; its last two lines say what happened, and what to do.
 #[track_caller]
 fn assert_refused(said: &Said, code: i32, what: &str, next: &str) {
     assert_eq!(said.code, code, "{}{}", said.out, said.err);
@@ -21,7 +21,7 @@ fn assert_refused(said: &Said, code: i32, what: &str, next: &str) {
     assert!(!lines[0].contains("--help"), "{}", said.err);
 }
 
-/// Who looks at an array hears what its opening will say of the cache, and in which file it is.
+/// `detail` reports what opening the array will say about the cache, and which file that is.
 #[test]
 fn detail_says_of_a_cache_what_serve_does_with_it() {
     let home = Home::new();
@@ -70,7 +70,7 @@ fn detail_says_of_a_cache_what_serve_does_with_it() {
     open_and_close(&home);
 }
 
-/// What `detail` finds well is served, and what it does not is refused.
+/// What `detail` finds in order is served, and anything else is refused.
 #[test]
 fn detail_says_of_what_the_file_names_what_serve_does_with_it() {
     let home = Home::new();
@@ -101,7 +101,7 @@ fn detail_says_of_what_the_file_names_what_serve_does_with_it() {
     home.ok("array detail a.toml");
 }
 
-/// An NVRAM that grew is what it was; of one that was cut short what is said helps.
+/// An NVRAM that grew is used as before; for one that was truncated, the advice helps.
 #[test]
 fn an_nvram_of_another_size_is_taken_as_it_was_or_refused_with_what_helps() {
     let home = Home::new();
@@ -109,7 +109,7 @@ fn an_nvram_of_another_size_is_taken_as_it_was_or_refused_with_what_helps() {
     let resize = |bytes| {
         std::fs::File::options().write(true).open(home.path("nv")).unwrap().set_len(bytes).unwrap();
     };
-    // Each opening goes on with the other half.
+    // Each opening continues with the other half.
     for mib in 17..20 {
         open_and_close(&home);
         resize(mib << 20);
@@ -134,7 +134,7 @@ fn an_nvram_of_another_size_is_taken_as_it_was_or_refused_with_what_helps() {
     }
 }
 
-/// An NVRAM of no size that the cache does not need: the cache is opened as it was, and nothing else is said.
+/// An NVRAM too small to be one, which the cache does not need: the cache is opened unchanged, with a remark on it.
 #[test]
 fn an_nvram_that_a_cache_does_not_need_changes_nothing() {
     let home = Home::new();
@@ -149,7 +149,7 @@ fn an_nvram_that_a_cache_does_not_need_changes_nothing() {
     assert!(!said.contains("made anew"), "{said}");
 }
 
-/// An array that was cut while nothing closed its write hole, and lacks a member since: what is said forces it open.
+/// An array with an open write hole that has lost a member since: the advised options force it open.
 #[test]
 fn an_array_with_an_open_write_hole_is_opened_by_what_its_error_says() {
     let home = Home::new();
@@ -164,7 +164,7 @@ fn an_array_with_an_open_write_hole_is_opened_by_what_its_error_says() {
     std::fs::rename(home.path("d2"), home.path("away")).unwrap();
     let what = "lacks member 2 and has no log: sectors may be wrong; open d2";
     assert_refused(&home.run(SERVE), 4, what, "bring the member back; --force goes on without it");
-    // An order is told at once what all of it takes.
+    // An order is told at once all options that it needs.
     let (what_is_away, both) = ("not: role 2", "--degraded --force goes on without it");
     assert_refused(&home.run("array scrub a.toml"), 3, what_is_away, both);
     let scrub = "array scrub a.toml --degraded";
@@ -245,7 +245,7 @@ fn what_an_order_lacks_is_a_command_away() {
     assert_eq!(home.json("array detail a.toml")["state"], "clean");
 }
 
-/// No device would be taken in with --erase, either.
+/// No device would be accepted with --erase either.
 #[test]
 fn a_directory_is_not_asked_to_be_erased() {
     let home = Home::new();
@@ -264,7 +264,7 @@ fn a_directory_is_not_asked_to_be_erased() {
     }
 }
 
-/// What to do next is this command's, with this array's names.
+/// The next step is for the given command, with this array's names.
 #[test]
 fn next_steps_are_of_the_command_that_was_given() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! Devices of an array that return what was not written there, without saying so.
+//! Devices of an array that return something other than was written, without an error.
 
 use crate::array::{SECTORS, assert_generations, content};
 use crate::nbd::Client;
@@ -22,7 +22,7 @@ fn rot_in_a_member_is_located_and_put_right() {
 /// Changes a byte in each page of a cache.
 fn rot_cache(home: &Home) {
     let ssd = std::fs::File::options().read(true).write(true).open(home.path("ssd")).unwrap();
-    // Behind the superblock and the log; before the superblock's copy.
+    // After the superblock and the log; before the superblock's copy.
     for page in 256..ssd.metadata().unwrap().len() / 4096 - 1 {
         let (mut byte, at) = ([0], page * 4096 + page % 4096);
         ssd.read_exact_at(&mut byte, at).unwrap();
@@ -30,7 +30,7 @@ fn rot_cache(home: &Home) {
     }
 }
 
-/// While it is used, and while nobody has it: data are read, parity has them, and it is said.
+/// In use, and while it is not open: data are read, parity is right, and the damage is reported.
 #[test]
 fn rot_in_a_cache_is_found_out_and_goes_nowhere() {
     let serve = "array serve a.toml --nbd unix:a.sock";

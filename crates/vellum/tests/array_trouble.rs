@@ -1,4 +1,4 @@
-//! Arrays with something wrong about their devices: what is said of it, and what works all the same.
+//! Arrays with faulty devices: what is reported, and what works all the same.
 
 use crate::nbd::Client;
 use crate::support::Home;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 const SERVE: &str = "array serve a.toml --nbd unix:a.sock";
 
-/// Serves the array, writes and reads a sector, and ends it; returns what was said on standard error.
+/// Serves the array, writes and reads a sector, and ends it; returns the remarks.
 fn serve(home: &Home) -> String {
     let remarks = std::fs::File::create(home.path("remarks")).unwrap();
     let mut server = home.begin_with_remarks_to(SERVE, Stdio::from(remarks));
@@ -35,7 +35,7 @@ fn cut(home: &Home, name: &str, bytes: u64) {
     std::fs::File::options().write(true).open(home.path(name)).unwrap().set_len(bytes).unwrap();
 }
 
-/// A member that was cut short is as good as gone, and everything works without it.
+/// A truncated member counts as missing, and everything works without it.
 #[test]
 fn an_array_goes_on_without_a_member_that_was_cut_short() {
     let home = Home::new();
@@ -65,14 +65,14 @@ fn an_array_goes_on_without_a_member_that_was_cut_short() {
     assert_eq!(home.json("array scrub a.toml")["mismatches"], 0);
 }
 
-/// The array that most devices belong to decides; a device of another one is left out, and so is a second copy
-/// refused by its name.
+/// The array to which most devices belong decides; a device of another one is left out, and a second copy is refused by
+/// name.
 #[test]
 fn a_device_of_another_array_does_not_take_the_array_over() {
     let home = Home::new();
     home.ok("array create a.toml --level 5 --chunk 16KiB --size 20MiB --members x0 x1 x2");
     let ours = seen(&home)["array"].clone();
-    // More events than the array has: they are of another one, and say nothing.
+    // Its event number is higher, which means nothing, as it belongs to another array.
     home.ok(
         "array create y.toml --level 5 --chunk 16KiB --size 20MiB --members x1 y1 y2 --erase --erase-foreign",
     );
@@ -101,8 +101,8 @@ fn a_device_of_another_array_does_not_take_the_array_over() {
     std::fs::write(home.path("a.toml"), named).unwrap();
 }
 
-/// A file says which array it is of: where most of its devices were taken for another one, that is not started in its
-/// place.
+/// The file states the id of its array: if most of its devices were taken for another array, that is not started
+/// instead.
 #[test]
 fn a_file_whose_devices_were_taken_does_not_start_the_array_that_took_them() {
     let home = Home::new();
@@ -116,7 +116,7 @@ fn a_file_whose_devices_were_taken_does_not_start_the_array_that_took_them() {
         home.run(command).failed(2, "x1, x2 belong to another one");
     }
     assert!(std::fs::read(home.path("x1")).unwrap() == before, "it is the other's");
-    // A file of before, which does not say so, and one that was changed by hand.
+    // An older file without the id, and one that was changed by hand.
     let without: String = file.lines().filter(|line| !line.starts_with("array")).collect();
     assert_ne!(without, file);
     std::fs::write(home.path("a.toml"), without).unwrap();
@@ -129,7 +129,7 @@ fn a_file_whose_devices_were_taken_does_not_start_the_array_that_took_them() {
     assert!(rewritten.contains(line) && !rewritten.contains("x2"), "{rewritten}");
 }
 
-/// Nobody finds out by chance that there is no redundancy.
+/// A loss of redundancy is reported, not found by chance.
 #[test]
 fn a_degraded_array_says_so() {
     let home = Home::new();
@@ -160,7 +160,7 @@ fn a_degraded_array_says_so() {
     assert!(!said.err.contains("disk repair"), "{}", said.err);
 }
 
-/// A cache or an NVRAM that the file names and that is not there is told by its name, whether it was needed or not.
+/// A cache or NVRAM that the file names but is missing is reported by name, whether it was needed or not.
 #[test]
 fn a_cache_that_cannot_be_opened_is_told() {
     let home = Home::new();
@@ -191,7 +191,7 @@ fn a_cache_that_cannot_be_opened_is_told() {
     home.run(SERVE).failed(3, "the cache's NVRAM nv cannot be opened");
 }
 
-/// As long as the file names one that was not there.
+/// Reported as long as the file names one that was missing.
 fn assert_a_server_says_that_it_has_no_cache(home: &Home) {
     let (server, _) = home.start(SERVE);
     let cache = &seen(home)["cache"];
@@ -205,7 +205,7 @@ fn assert_a_server_says_that_it_has_no_cache(home: &Home) {
     assert_eq!(server.interrupt().0, 0);
 }
 
-/// What a command made goes again if it fails, and what was there stays: the mended command works.
+/// A failed command removes what it created, and keeps what existed: the corrected command works.
 #[test]
 fn what_is_refused_leaves_nothing_behind() {
     let home = Home::new();
@@ -251,7 +251,7 @@ fn what_is_refused_leaves_nothing_behind() {
     home.ok("array attach-cache a.toml ssd --size 20MiB --nvram nv");
 }
 
-/// A rebuild does not fill a file with zeros where nothing ever was.
+/// A rebuild does not fill a file with zeros where nothing was ever written.
 #[test]
 fn an_array_that_was_never_written_to_is_sparse_after_a_rebuild() {
     use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Whatever users and files come with: a clear line, what to do next, the right exit code.
+//! Bad input from users and files: a clear message, what to do next, the right exit code.
 
 use crate::support::Home;
 use std::os::unix::fs::FileExt;

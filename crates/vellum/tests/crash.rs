@@ -1,4 +1,4 @@
-//! The server dies; what was flushed does not.
+//! The server is killed; what was flushed survives.
 
 use crate::nbd::Client;
 use crate::support::Home;
@@ -13,7 +13,7 @@ fn content(sector: u64, generation: u64) -> Vec<u8> {
     word.to_le_bytes().into_iter().cycle().take(4096).collect()
 }
 
-/// Writes generations over all sectors and flushes after each, until the server goes away.
+/// Writes generations to all sectors, with a flush after each, until the server is gone.
 #[expect(clippy::disallowed_methods, reason = "a real client of a real server")]
 fn write_until_it_dies(
     mut client: Client,

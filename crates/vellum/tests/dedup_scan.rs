@@ -1,4 +1,4 @@
-//! `dedup-scan` as its users see it.
+//! `dedup-scan` from the command line.
 
 use crate::support::Home;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Ten files of 64 KiB, of which four are the same.
+/// Ten files of 64 KiB, four of them equal.
 fn home() -> Home {
     let home = Home::new();
     std::fs::create_dir(home.path("tree")).unwrap();
@@ -18,7 +18,7 @@ fn home() -> Home {
     home
 }
 
-/// Without what differs from run to run.
+/// Removes what differs from run to run.
 fn figures(mut found: Value) -> Value {
     let fields = found.as_object_mut().unwrap();
     fields.remove("seconds").unwrap();
@@ -83,7 +83,7 @@ fn mistakes_are_said() {
 
 #[test]
 fn what_cannot_be_read_is_named_and_ends_with_1() {
-    /// An ordinary user: root may read everything.
+    /// An ordinary user: root can read everything.
     const NOBODY: u32 = 65534;
     let home = home();
     let mode = |name: &str, mode| {

@@ -23,7 +23,7 @@ fn a_disk_is_made_served_looked_at_and_checked() {
     }
     client.flush().unwrap();
 
-    // Somebody has it open: the figures come from him.
+    // A process has it open: the figures come from it.
     let live = home.json("disk stat d.vellum");
     assert_eq!(live["ledger"]["host_written_bytes"], 16 * 4096);
     assert_eq!(live["ledger"]["avoided"]["zero"], 4 * 4096);
@@ -92,7 +92,7 @@ fn memory_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(home.dir()).unwrap().count(), 0);
 }
 
-/// Home writes that the disk found in the journal.
+/// Home writes that the disk found to be copies of the journal.
 fn copied(lines: &[Value]) -> u64 {
     lines.last().unwrap()["ledger"]["avoided"]["journal_copy"].as_u64().unwrap_or(0)
 }
@@ -134,7 +134,7 @@ fn a_journal_can_be_named() {
     assert_eq!((code, copied(&lines[..1])), (0, 4096), "{lines:?}");
 }
 
-/// The scrub of a disk in use, once it has come past everything `passes` times.
+/// The scrub of a disk in use, once it has completed `passes` passes.
 #[expect(clippy::disallowed_methods, reason = "the server runs in real time")]
 fn scrubbed(home: &Home, passes: u64) -> Value {
     for _ in 0..200 {
@@ -172,7 +172,7 @@ fn a_disk_in_use_is_scrubbed_in_the_background() {
     assert_eq!(server.interrupt().0, 0);
     assert_eq!(home.json("disk stat d")["scrub"], Value::Null);
 
-    // Three of its sectors rot, more than can be put right.
+    // Three of its sectors rot, beyond correction.
     let mut image = std::fs::read(home.path("d")).unwrap();
     let places: Vec<usize> = (0..image.len() - 4096)
         .step_by(64)
@@ -250,7 +250,7 @@ fn http(home: &Home, socket: &str, page: &str) -> String {
     answer
 }
 
-/// What a disk with parity found while written, found later, and has still to look at.
+/// Copies that a disk with parity found while writing, found later, and has yet to look for.
 fn copies(stat: &Value) -> (u64, u64, u64) {
     let avoided = |reason| stat["ledger"]["avoided"][reason].as_u64().unwrap_or(0) / 4096;
     (avoided("duplicate"), avoided("duplicate_offline"), stat["dedup_waiting_sectors"].as_u64().unwrap())
@@ -288,7 +288,7 @@ fn a_disk_finds_copies_while_written_when_idle_and_when_told_to() {
     assert!(said.contains("found while written, 256"), "{said}");
     assert!(said.contains("0 sectors still to be looked at"), "{said}");
 
-    // What was stored before the disk was opened is known after an idle while.
+    // What was stored before the disk was opened is known after some idle time.
     let (server, _) = home.start("disk serve d --nbd unix:s --dedup-when inline");
     let learned = || home.json("disk stat d")["learned_sectors"].as_u64().unwrap();
     let is_known = (0..100).any(|_| {
@@ -301,7 +301,7 @@ fn a_disk_finds_copies_while_written_when_idle_and_when_told_to() {
     assert_eq!(copies(&home.json("disk stat d")).0, before.0 + 64);
     assert_eq!(server.interrupt().0, 0);
 
-    // A disk of any mode.
+    // For a disk of any mode.
     home.ok("disk create e --size 16MiB --dedup none");
     let (server, _) = home.start("disk serve e --nbd unix:s");
     let mut client = Client::connect(&home.path("s"));
@@ -313,7 +313,7 @@ fn a_disk_finds_copies_while_written_when_idle_and_when_told_to() {
     assert_eq!(home.json("disk check e")["clean"], true);
 }
 
-/// Traces and dumps are copies of what a disk or a store holds, whatever the umask is.
+/// Traces and dumps copy the contents of a disk or a store, whatever the umask is.
 #[test]
 fn what_is_written_out_is_for_its_owner_alone() {
     let home = Home::new();
@@ -325,7 +325,7 @@ fn what_is_written_out_is_for_its_owner_alone() {
         assert_eq!(recorder.interrupt().0, 0);
     };
     record("--to t.vtrace --bytes");
-    // One that others can read is not filled for them.
+    // An existing file that others can read is not filled while they can.
     let open = |name: &str| {
         std::fs::write(home.path(name), vec![b'x'; 100_000]).unwrap();
         std::fs::set_permissions(home.path(name), PermissionsExt::from_mode(0o664)).unwrap();

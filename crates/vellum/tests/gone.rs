@@ -1,4 +1,4 @@
-//! Whoever read what a command says has gone away.
+//! The reader of a command's output has gone away.
 
 use crate::nbd::Client;
 use crate::real::host::wait_until;
@@ -6,10 +6,10 @@ use crate::support::{Home, Running, nobody};
 use std::fs::OpenOptions;
 use std::os::unix::net::UnixStream;
 
-/// Where the sector lies that has rotted.
+/// Offset of the sector that has rotted.
 const ROTTEN: u64 = 6 * 4096;
 
-/// What is in a sector.
+/// Content of a sector.
 fn content(sector: u64) -> Vec<u8> {
     (0..4096).map(|k| (k * 7 % 251 + sector) as u8 | 1).collect()
 }
@@ -29,7 +29,7 @@ fn rotten_disk(home: &Home) {
         .step_by(64)
         .find(|at| image[*at..*at + 4096] == content(ROTTEN / 4096))
         .unwrap();
-    image[at + 2000..at + 2050].iter_mut().for_each(|byte| *byte ^= 0x5A); // more than can be put right
+    image[at + 2000..at + 2050].iter_mut().for_each(|byte| *byte ^= 0x5A); // beyond correction
     std::fs::write(home.path("d"), image).unwrap();
 }
 

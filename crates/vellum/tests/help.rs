@@ -1,8 +1,8 @@
-//! Every command explains itself.
+//! Every command has help.
 
 use crate::support::Home;
 
-/// The commands below `path`, from its help.
+/// The subcommands of `path`, from its help.
 fn commands(home: &Home, path: &str) -> Vec<String> {
     let help = home.ok(&format!("{path} --help"));
     let Some((_, list)) = help.split_once("\nCommands:\n") else { return Vec::new() };
@@ -32,7 +32,7 @@ fn every_command_has_one_line_an_example_and_exit_codes() {
     assert!(seen >= 17, "only {seen} commands were found");
 }
 
-/// Whether a line breaks where the next word would have had room: it was wrapped in the source, and again when shown.
+/// Whether a line breaks before a word that would have fitted: it was wrapped in the source, and again when shown.
 fn is_wrapped_twice(line: &str, next: &str) -> bool {
     let (width, word) = (line.chars().count(), next.split_whitespace().next().unwrap_or(""));
     let ends = line.ends_with(['.', ':', ';']) || line.is_empty() || next.starts_with(' ');

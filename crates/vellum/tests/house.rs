@@ -1,11 +1,11 @@
-//! The rules of the house: which crate may know which, and tidiness.
+//! Rules of the code base: which crate may depend on which, and tidiness.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Which floor a crate is on. A crate may depend on lower floors only.
+/// The floor of each crate. A crate may depend only on lower floors.
 const FLOORS: [(&str, u32); 13] = [
     ("vellum-base", 0),
     ("vellum-codes", 1),
@@ -21,7 +21,7 @@ const FLOORS: [(&str, u32); 13] = [
     ("vellum-python", 5),
     ("vellum-fuzz", 5),
 ];
-/// What a crate of the middle floor may use, and what its tests may use besides.
+/// What a crate of the middle floor may depend on, and what its tests may use in addition.
 const MIDDLE_USES: [&str; 2] = ["vellum-base", "vellum-codes"];
 const MIDDLE_TESTS_USE: [&str; 2] = ["vellum-sim", "vellum-media"];
 const MIDDLE: u32 = 2;
@@ -107,7 +107,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Every file below `dir` with this extension, but for build output.
+/// Every file below `dir` with this extension, except build output.
 fn files(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -132,7 +132,7 @@ fn sources(extension: &str) -> BTreeMap<String, String> {
     found.into_iter().map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
 }
 
-/// Of the key-value store: media and logs know no engine, and no engine the other.
+/// In the key-value store, media and logs do not depend on an engine, and engines do not depend on each other.
 #[test]
 fn the_parts_of_the_store_know_only_what_is_below_them() {
     let rules = [

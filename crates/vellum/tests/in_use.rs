@@ -1,4 +1,4 @@
-//! Disks in use: by another name, when the terminal goes away, when the recorder is killed.
+//! Disks in use: by another name, when the terminal is closed, when the recorder is killed.
 
 use crate::nbd::Client;
 use crate::real::host::wait_until;
@@ -15,7 +15,7 @@ fn a_terminal_that_goes_away_ends_servers_in_good_order() {
         let mut client = Client::connect(&home.path("s"));
         client.write(4096, &[7; 4096]).unwrap();
         drop(client);
-        // The shell sends one, and so does the kernel: the second kills nobody.
+        // The shell sends one, and so does the kernel: a second one must not kill.
         server.signal(Signal::HUP);
         server.signal(Signal::HUP);
         let (code, lines) = server.finish();
@@ -70,7 +70,7 @@ fn the_beginning_of_a_killed_recording_is_replayed() {
     assert!(told["notes"][0].as_str().unwrap().contains("the trace has no end record"), "{told}");
     let page = std::fs::read_to_string(home.path("r.html")).unwrap();
     assert!(page.contains("the trace has no end record"));
-    // What is not cut but damaged is an error as before.
+    // Damage other than a cut is still an error.
     let mut trace = std::fs::read(home.path("t.vtrace")).unwrap();
     let last = trace.len() - 1;
     trace[last] ^= 1;

@@ -1,4 +1,4 @@
-//! docs/json says exactly what `--json` prints: every field, and no other.
+//! docs/json documents exactly what `--json` prints: every field, and no other.
 
 use crate::nbd::Client;
 use crate::ses::{Drive, LBA, spread};
@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use vellum::kv::{AnyStore, Options};
 
-/// The fields that a page documents, and whether they may be missing: rows of its tables whose first cell is code.
-/// `page#head` is the section whose head has this in it.
+/// The fields that a page documents, and whether they are optional: rows of its tables whose first cell is code.
+/// `page#head` selects the section whose heading contains `head`.
 fn documented(page: &str) -> BTreeMap<String, bool> {
     let (page, head) = page.split_once('#').unwrap_or((page, ""));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json").join(page);
@@ -27,7 +27,7 @@ fn documented(page: &str) -> BTreeMap<String, bool> {
     fields.collect()
 }
 
-/// The paths of all values within: `a.b`, `list[].c`.
+/// The paths of all nested values: `a.b`, `list[].c`.
 fn paths(value: &Value, at: &str, open: &BTreeSet<String>, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) if !open.contains(at) => {
@@ -43,11 +43,11 @@ fn paths(value: &Value, at: &str, open: &BTreeSet<String>, found: &mut BTreeSet<
     }
 }
 
-/// Compares a page with values that were really printed.
+/// Compares a page with values that were actually printed.
 #[track_caller]
 fn agree(page: &str, printed: &[&Value]) {
     let documented = documented(page);
-    // A row `x.*` documents a map with keys of its own.
+    // A row `x.*` documents a map with arbitrary keys.
     let open = documented.keys().filter_map(|f| f.strip_suffix(".*").map(String::from)).collect();
     let mut found = BTreeSet::new();
     printed.iter().for_each(|value| paths(value, "", &open, &mut found));
@@ -229,7 +229,7 @@ fn lab() {
     let said = home.run("lab run woj-fig5 --json");
     assert!(matches!(said.code, 0 | 1), "{}", said.err);
     agree("lab.md#lab run", &[&serde_json::from_str(&said.out).unwrap()]);
-    // Writing it takes minutes; this is what is printed then.
+    // Writing it takes minutes; this is what would be printed.
     let score = vellum::lab::scoreboard::Score::default();
     agree("lab.md#lab scoreboard", &[&serde_json::to_value(score).unwrap()]);
 }

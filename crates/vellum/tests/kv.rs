@@ -179,7 +179,7 @@ fn whoever_only_reads_changes_nothing_and_is_not_alone() {
     let home = Home::new();
     fs::write(home.path("r.tsv"), "a\t1\nb\t2\n").unwrap();
     home.ok("kv load s r.tsv");
-    home.ok("kv put s c 3"); // this one is in the log only
+    home.ok("kv put s c 3"); // only in the log
     let before = files(&home, "s");
     let _reader = Store::open(home.path("s"), Options { read_only: true, ..Options::default() }).unwrap();
     assert_eq!(home.ok("kv scan s"), "a\t1\nb\t2\nc\t3\n");
@@ -193,7 +193,7 @@ fn whoever_only_reads_changes_nothing_and_is_not_alone() {
     home.run("kv checkpoint s t").failed(2, "t is not empty");
 }
 
-/// It came without a lock, and gets none.
+/// It was copied without a lock, and gets none.
 #[test]
 fn whoever_only_reads_leaves_nothing_where_the_store_is_damaged() {
     let home = Home::new();
@@ -312,7 +312,7 @@ fn engines_run_every_workload_side_by_side() {
         let round = &result["rounds"][0];
         let absent = round["absent"].as_u64().unwrap();
         match round["workload"].as_str().unwrap() {
-            // It follows a fillrandom, which leaves out about 37 % of the keys.
+            // It follows a fillrandom, which omits about 37 % of the keys.
             "readrandom" => assert!((900..1300).contains(&absent), "{result}"),
             "fillseq" => assert!(round["user_bytes"].as_u64() >= Some(3000 * 216), "{result}"),
             _ => assert_eq!(absent, 0, "{result}"),
@@ -335,7 +335,7 @@ fn stores_run_on_a_modelled_device_the_same_way_twice() {
     assert_eq!(names.len(), 6, "{names:?}");
     for (result, again) in results.iter().zip(again["results"].as_array().unwrap()) {
         assert_eq!(result["events_hash"], again["events_hash"], "{result}");
-        // Of a load the last memtable is not programmed yet.
+        // After a load the last memtable is not programmed yet.
         let programmed = result["programmed_bytes"].as_u64().unwrap();
         assert!(programmed > result["user_bytes"].as_u64().unwrap() / 2, "{result}");
         let [p50, p999] = ["latency_ns_p50", "latency_ns_p999"].map(|field| result[field].as_u64().unwrap());

@@ -1,11 +1,11 @@
-//! Stores that are made of others, by `debubble` and `kv checkpoint`: whole, or not at all.
+//! Stores made from others, by `debubble` and `kv checkpoint`: whole, or not at all.
 
 use crate::support::Home;
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
 
-/// Names in a directory, in order.
+/// Names in a directory, sorted.
 fn names(path: &Path) -> Vec<String> {
     let entries = fs::read_dir(path).into_iter().flatten();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -13,7 +13,7 @@ fn names(path: &Path) -> Vec<String> {
     names
 }
 
-/// So many records of a KiB that does not compress.
+/// A store with this many incompressible records of a KiB.
 fn filled(home: &Home, name: &str, engine: &str, records: u32) {
     let mut random = 1u64;
     let mut letter = || {
@@ -26,8 +26,8 @@ fn filled(home: &Home, name: &str, engine: &str, records: u32) {
     home.ok(&format!("kv load {name} r.tsv --engine {engine} --memtable 1MiB"));
 }
 
-/// Other bytes in the middle of the last table, of which one at least is of a record: what comes before can be copied.
-/// Returns its number.
+/// Damages the middle of the last table, including at least one record: what precedes it can be copied. Returns the
+/// table's number.
 fn damage_last_table(home: &Home, name: &str) -> u64 {
     let tables = names(&home.path(name)).into_iter().filter(|name| name.ends_with(".table"));
     let last = tables.max().unwrap();
@@ -82,7 +82,7 @@ fn a_checkpoint_that_was_cut_short_is_begun_anew() {
     for engine in ["lsm", "log"] {
         filled(&home, engine, engine, 3000);
         let out = format!("{engine}-copy");
-        // As it is left between two renames.
+        // The state left between two renames.
         fs::create_dir_all(home.path(&out).join("UNFINISHED")).unwrap();
         for name in ["LOCK", "000001.table", "UNFINISHED/LOCK", "UNFINISHED/000099.manifest"] {
             fs::write(home.path(&out).join(name), "").unwrap();
@@ -114,7 +114,7 @@ fn a_store_is_not_copied_into_itself() {
     home.ok("debubble s s-too");
 }
 
-/// What to do goes with the store, and with what is wrong with it.
+/// The advice fits the store, and what is wrong with it.
 #[test]
 fn advice_is_of_stores() {
     let home = Home::new();
@@ -150,7 +150,7 @@ fn advice_is_of_stores() {
     assert!(said.code == 4 && said.err.contains("keep a copy of the image"), "{} {}", said.code, said.err);
 }
 
-/// The rest of a damaged log store is got out, and what is left out is named.
+/// The intact part of a damaged log store is dumped, and what is omitted is named.
 #[test]
 fn a_log_store_is_dumped_but_for_what_is_damaged() {
     let home = Home::new();
@@ -172,7 +172,7 @@ fn a_log_store_is_dumped_but_for_what_is_damaged() {
     assert_eq!(home.json("kv dump whole --output w.tsv")["records"], records);
 }
 
-/// Damage that background work meets is damage, not a store that only has to be opened again.
+/// Damage found by background work is reported as damage, not as a store that only has to be reopened.
 #[test]
 fn compacting_what_is_damaged_ends_as_corrupt() {
     let home = Home::new();
@@ -183,7 +183,7 @@ fn compacting_what_is_damaged_ends_as_corrupt() {
     assert!(said.code == 4 && said.err.contains("`vellum kv repair`"), "{} {}", said.code, said.err);
 }
 
-/// Whatever is left of a store that lost its head, nobody says that there is none.
+/// For the remains of a store that lost its head, no message claims that there is no store.
 #[test]
 fn a_store_without_current_and_manifest_is_a_damaged_one() {
     let home = Home::new();
@@ -200,7 +200,7 @@ fn a_store_without_current_and_manifest_is_a_damaged_one() {
         assert!(said.code == 4 && said.err.contains(told), "{line}: {} {}", said.code, said.err);
         assert!(said.err.contains("kv repair"), "{line}: {}", said.err);
     }
-    // Other people's logs are no store's.
+    // Log files of others are not a store's.
     fs::create_dir(home.path("logs")).unwrap();
     fs::write(home.path("logs/diary.log"), "dear").unwrap();
     home.run("kv stat logs").failed(3, "logs holds no key-value store");

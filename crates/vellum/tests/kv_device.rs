@@ -4,7 +4,7 @@ use crate::kv::files;
 use crate::support::Home;
 use std::fs;
 
-/// A file that stands for a partition.
+/// A file that represents a partition.
 fn blank_device(home: &Home, name: &str, bytes: u64) {
     fs::File::create(home.path(name)).unwrap().set_len(bytes).unwrap();
 }
@@ -51,7 +51,7 @@ fn tables_live_on_a_device_of_their_own() {
     home.ok("kv checkpoint s t");
     assert_eq!(home.ok("kv dump t"), home.ok("kv dump s"));
 
-    // A copy of the directory alone has not got the tables; one of both has.
+    // A copy of the directory alone lacks the tables; one of both has them.
     let copy = |from: &str, to: &str| {
         fs::create_dir(home.path(to)).unwrap();
         for name in files(&home, from).keys() {
@@ -78,7 +78,7 @@ fn tables_live_on_a_device_of_their_own() {
     again.failed(2, "in this directory already");
     assert!(again.err.contains("open it without --device"), "{}", again.err);
     home.ok("kv open third");
-    // Other zones on the same device, by force; the store that was there notices.
+    // Other zones on the same device, by force; the previous store notices.
     home.ok("kv open other --device device --zone 2MiB --force");
     home.run("kv get s zz").failed(4, "is not the device");
     fs::remove_file(home.path("device")).unwrap();

@@ -1,11 +1,11 @@
-//! Key-value commands at the limits of what is below: file sizes, room, what a file system can, signals.
+//! Key-value commands at limits of the system: file sizes, space, features of a file system, signals.
 
 use crate::support::Home;
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
 
-/// The limit on file sizes is an error like another, not the end of the process.
+/// Reaching the limit on file sizes is an ordinary error, and does not end the process.
 #[test]
 fn a_limit_on_file_sizes_is_told() {
     let home = Home::new();
@@ -24,7 +24,7 @@ fn a_limit_on_file_sizes_is_told() {
     }
 }
 
-/// A bench that is ended leaves nothing, and no engine that goes on.
+/// A bench that is ended leaves no files, and no running engine.
 #[test]
 fn a_bench_that_is_ended_cleans_up() {
     let home = Home::new();
@@ -39,7 +39,7 @@ fn a_bench_that_is_ended_cleans_up() {
     }
 }
 
-/// What is refused was not begun.
+/// A refused operation has not begun.
 #[test]
 fn relink_is_refused_before_anything_is_made() {
     let home = Home::new();
@@ -62,7 +62,7 @@ fn relink_is_refused_before_anything_is_made() {
     }
 }
 
-/// A value that no store takes is refused, and no store made for it.
+/// A value too long for any store is refused, and no store is created for it.
 #[test]
 fn a_value_that_is_too_long_makes_no_store() {
     let home = Home::new();

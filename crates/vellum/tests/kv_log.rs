@@ -1,10 +1,10 @@
-//! Stores of the log engine from the command line, and stores rid of bubbles.
+//! Stores of the log engine from the command line, and removal of bubbles.
 
 use crate::support::Home;
 use std::fs;
 use std::process::Command;
 
-/// Records that are overwritten in runs: what collecting keeps is most of it.
+/// Records that are overwritten in runs, so that collection keeps most of them.
 fn overwritten(home: &Home, name: &str, engine: &str) {
     let value = "v".repeat(400);
     let line = |key: u32, round: u32| format!("key{key:05}\t{round}{value}\n");
@@ -88,7 +88,7 @@ fn stat_shows_what_was_kept_and_what_it_cost() {
     );
 }
 
-/// Superblocks are the same to both engines.
+/// Superblocks are the same for both engines.
 #[test]
 fn a_log_store_on_flash_shows_its_superblocks() {
     let home = Home::new();
@@ -112,7 +112,7 @@ fn a_log_store_on_flash_shows_its_superblocks() {
     assert!(text.contains(&told) && text.contains(" pinned, "), "{text}");
 }
 
-/// Everything is in tables, of an ordered store in those of one level.
+/// Moves everything into tables; in an ordered store, into those of one level.
 fn compact(home: &Home, name: &str) {
     let stat = home.json(&format!("kv stat {name}"));
     let levels = stat["levels"].as_array();
@@ -193,7 +193,7 @@ fn the_log_store_is_measured_beside_the_ordered_one() {
     assert!(said.code != 0 && said.err.contains("cannot scan"), "{}", said.err);
 }
 
-/// Nothing is padded for what cannot be: `relink` says so, `auto` goes on without.
+/// Nothing is padded if sharing is impossible: `relink` reports that, `auto` does without.
 #[test]
 fn relink_is_refused_where_nothing_can_be_shared() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! Key-value commands that come to an end before their work does: what is left, and what is said.
+//! Key-value commands that end before their work is done: what is left, and what is reported.
 
 use crate::support::Home;
 use std::fs;
@@ -10,13 +10,13 @@ fn lines(count: u32) -> String {
     (0..count).map(|n| format!("key{n:06}\tvalue of {n}, and some more of it\n")).collect()
 }
 
-/// Files of a store whose names end so.
+/// Files of a store whose names end with `ending`.
 fn files(home: &Home, store: &str, ending: &str) -> Vec<PathBuf> {
     let all = fs::read_dir(home.path(store)).unwrap().map(|file| file.unwrap().path());
     all.filter(|path| path.extension().is_some_and(|end| end == ending)).collect()
 }
 
-/// A table in the middle of which four bytes are others.
+/// Damages four bytes in the middle of a table.
 fn damaged(home: &Home, store: &str) {
     fs::write(home.path("r.tsv"), lines(3000)).unwrap();
     home.ok(&format!("kv load {store} r.tsv"));
@@ -93,7 +93,7 @@ fn what_comes_before_a_line_that_is_no_record_is_loaded() {
     }
 }
 
-/// What waits in the process when no more can be written is not counted.
+/// What is still buffered in the process when writing fails is not counted.
 #[test]
 fn no_more_is_said_to_be_loaded_than_is_there() {
     let home = Home::new();
@@ -111,7 +111,7 @@ fn no_more_is_said_to_be_loaded_than_is_there() {
     }
 }
 
-/// The store that an error is about is in it, once, whichever command says it.
+/// An error names its store exactly once, for every command.
 #[test]
 fn errors_name_their_store() {
     let home = Home::new();
@@ -173,7 +173,7 @@ fn a_log_that_is_there_is_not_called_missing() {
     home.run("kv get s a").failed(4, "lost its head (a record follows");
 }
 
-/// Keyspaces that a repair could not name.
+/// Keyspaces whose names a repair could not recover.
 #[test]
 fn a_repair_says_how_a_keyspace_gets_its_name_back() {
     let home = Home::new();

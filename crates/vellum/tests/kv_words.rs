@@ -1,4 +1,4 @@
-//! What key-value commands say of a store, and what they leave where they refuse.
+//! What key-value commands report of a store, and what they leave when they refuse.
 
 use crate::support::Home;
 use std::fs;
@@ -11,7 +11,7 @@ fn there(home: &Home) -> Vec<String> {
     names
 }
 
-/// Exit codes are those of docs/COMMANDS.md, and where nothing was made nothing stays.
+/// Exit codes are those of docs/COMMANDS.md, and if nothing was created nothing is left.
 #[test]
 fn what_is_refused_ends_with_its_code_and_leaves_nothing() {
     let home = Home::new();
@@ -59,7 +59,7 @@ fn what_is_refused_ends_with_its_code_and_leaves_nothing() {
     }
 }
 
-/// A repair that had to guess which tables count says so by its exit code.
+/// A repair that had to guess which tables are current says so by its exit code.
 #[test]
 fn a_repair_without_a_manifest_is_told_from_one_that_lost_nothing() {
     let home = Home::new();
@@ -79,7 +79,7 @@ fn a_repair_without_a_manifest_is_told_from_one_that_lost_nothing() {
     assert_eq!((&again["without_manifest"], &again["written"]), (&false.into(), &false.into()));
 }
 
-/// What is in memory only is counted by keys and values; what never was written, or has no base, is no figure.
+/// What is only in memory is counted by keys and values; ratios of or to nothing are not printed.
 #[test]
 fn stat_counts_what_users_wrote_and_never_goes_backwards() {
     let home = Home::new();
@@ -120,7 +120,7 @@ fn debubble_counts_what_is_in_logs() {
     assert!(said.contains("before 0 B of tables and 18 B in logs"), "{said}");
 }
 
-/// `--json` prints JSON, as everywhere.
+/// `--json` prints JSON, as for every command.
 #[test]
 fn a_dump_is_json_where_that_is_asked_for() {
     let home = Home::new();
@@ -132,7 +132,7 @@ fn a_dump_is_json_where_that_is_asked_for() {
     assert_eq!(fs::read_to_string(home.path("d.tsv")).unwrap(), "a\t1\n");
 }
 
-/// Zones go with the device, and who has few of them is told.
+/// The number of zones depends on the device, and a small number is remarked on.
 #[test]
 fn a_device_has_as_many_zones_as_a_store_wants() {
     let home = Home::new();
@@ -153,7 +153,7 @@ fn a_device_has_as_many_zones_as_a_store_wants() {
     assert!(few.code == 0 && few.err.contains("e has 16 zones"), "{}", few.err);
 }
 
-/// What would end in the middle is refused at once, and memory that an engine cannot have is told.
+/// What would fail halfway is refused at once, and memory that an engine cannot have is reported.
 #[test]
 fn a_bench_says_before_it_runs_what_an_engine_cannot() {
     let home = Home::new();
@@ -167,7 +167,7 @@ fn a_bench_says_before_it_runs_what_an_engine_cannot() {
     assert_eq!(memtables, [64 << 20, 25 << 20]);
 }
 
-/// Of a store that was killed, whose log rotted since: with `--strict` that is no torn tail.
+/// For a store that was killed, and whose log has rotted since: with `--strict` that is not a torn tail.
 #[test]
 fn a_log_damaged_in_its_middle_is_refused_strictly_and_repaired() {
     let home = Home::new();
@@ -208,7 +208,7 @@ fn a_log_damaged_in_its_middle_is_refused_strictly_and_repaired() {
     }
 }
 
-/// What another process is writing to can be looked at, as far as its manifest says; a flash image cannot.
+/// A store that another process writes can be inspected as far as its manifest goes; a flash image cannot.
 #[test]
 fn a_store_in_use_shows_what_its_manifest_says() {
     let home = Home::new();
@@ -239,7 +239,7 @@ fn a_store_in_use_shows_what_its_manifest_says() {
     home.run("kv stat none --watch").failed(3, "none is not there");
 }
 
-/// A flash image that was in use when the power went, and rotted since; then one that was cut.
+/// A flash image that was in use when the power failed, and has rotted since; then one that was truncated.
 #[test]
 fn a_damaged_image_is_put_right_before_its_store() {
     let home = Home::new();
@@ -266,7 +266,7 @@ fn a_damaged_image_is_put_right_before_its_store() {
     assert_eq!(home.ok("kv scan s.flash"), "a\tvalue of a\n");
     assert_eq!(home.ok("kv repair s.flash"), "nothing is wrong\n");
 
-    // The same of a log store.
+    // The same for a log store.
     home.ok("kv open log.flash --flash 16MiB --engine log");
     let store = AnyStore::open(home.path("log.flash"), None, Options::default()).unwrap();
     for key in ["a", "b"] {
@@ -298,7 +298,7 @@ fn a_damaged_image_is_put_right_before_its_store() {
     assert!(!said.err.contains("see what `vellum kv repair`") && said.err.contains("a copy"), "{}", said.err);
 }
 
-/// Of several keys those that are there are printed; bounds go together; a count is a number and nothing else.
+/// Of several keys, existing ones are printed; bounds can be combined; a count prints only a number.
 #[test]
 fn several_keys_bounds_within_a_prefix_and_counts() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! The binary as its users see it, and the rules of the house.
+//! Tests of the binary, and rules of the code base.
 
 mod array;
 mod array_away;

@@ -1,4 +1,4 @@
-//! As little of an NBD client as these tests need: fixed newstyle, simple replies.
+//! A minimal NBD client for these tests: fixed newstyle, simple replies.
 
 use std::io::{Read, Result, Write};
 use std::os::unix::net::UnixStream;
@@ -45,7 +45,7 @@ impl Client {
         self.request(FLUSH, 0, 0, &[], &mut [])
     }
 
-    /// A read that fails; the error it is answered with.
+    /// A read that must fail; returns the error of its reply.
     pub fn read_failing(&mut self, offset: u64, length: u32) -> Result<u32> {
         self.ask(READ, offset, length, &[])
     }
@@ -55,7 +55,7 @@ impl Client {
         self.stream.read_exact(out)
     }
 
-    /// Sends a request; returns the error of its answer, 0 for none.
+    /// Sends a request; returns the error of its reply, 0 for none.
     fn ask(&mut self, kind: u16, offset: u64, length: u32, data: &[u8]) -> Result<u32> {
         let mut head = REQUEST_MAGIC.to_be_bytes().to_vec();
         head.extend(0u16.to_be_bytes());

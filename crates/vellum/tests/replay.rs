@@ -82,12 +82,12 @@ fn what_was_recorded_is_replayed() {
     assert_ne!(std::fs::read(home.path("w.html")).unwrap(), page);
     home.run(&format!("{again} no/such/dir/t.html")).failed(3, "write no/such/dir/t.html");
     home.run(&format!("{again} . --force")).failed(2, "is a directory");
-    // Before the trace is looked at.
+    // Before the trace is inspected.
     home.run("replay nowhere --report w.html").failed(2, "w.html exists already");
     home.run("lab run woj-fig5 --report w.html").failed(2, "w.html exists already");
 }
 
-/// A page of records of which one changes with every write.
+/// A page of records, one of which changes with every write.
 fn page(lba: u64, version: u64) -> Vec<u8> {
     let record = |n: u64| {
         let changes = if n == version % 40 { version } else { 0 };
@@ -140,7 +140,7 @@ fn deltas_are_made_of_what_was_recorded() {
     assert!(none(&said).unwrap().contains("0.0% of bases"), "{said}");
     assert!(replayed["notes"].as_array().unwrap().is_empty(), "{replayed}");
 
-    // Fingerprints tell that pages differ, not by how much.
+    // Fingerprints show that pages differ, but not by how much.
     let recorded = record("", "f.vtrace");
     assert_eq!(recorded["kept_sectors"], 0);
     let said = home.run(&format!("replay f.vtrace {line} --deltas recorded --json"));
@@ -195,7 +195,7 @@ fn a_trace_of_few_places_on_a_huge_disk_is_replayed() {
     assert_eq!(replayed["modes"][0]["wrong_sectors"], 0);
 }
 
-/// Nothing of a trace goes missing without a word.
+/// Nothing of a trace is dropped silently.
 #[test]
 fn rows_that_are_left_out_or_odd_are_told() {
     let home = Home::new();
@@ -249,7 +249,7 @@ fn traces_that_are_none() {
     assert_eq!(home.run("lab list").code, 0);
 }
 
-/// What a page held before the trace wrote it makes no delta, and counts in no length.
+/// The contents of a page before the trace wrote it give no delta, and are not part of any length.
 #[test]
 fn writes_without_a_delta_have_a_row() {
     let home = Home::new();
@@ -274,7 +274,7 @@ fn writes_without_a_delta_have_a_row() {
     assert_eq!((row("mean delta").as_str(), row("no delta").as_str()), ("- -", "- 100.0% of bases"));
 }
 
-/// Requests come at the trace's times: where disks cannot keep up, that is said, and of which caches.
+/// Requests come at the trace's times: if disks cannot keep up, that is reported, with the caches concerned.
 #[test]
 fn an_array_whose_disks_are_overloaded_is_told() {
     let home = Home::new();
@@ -294,7 +294,7 @@ fn an_array_whose_disks_are_overloaded_is_told() {
     assert!(told["notes"][0].as_str().unwrap().starts_with("the disks of nossd are overloaded"), "{told}");
 }
 
-/// What leaves nothing of a trace is refused, and said to be why.
+/// Options that leave nothing of a trace are refused, with the reason.
 #[test]
 fn a_device_that_a_trace_has_not_and_a_shift_beyond_it_are_told() {
     let home = Home::new();
@@ -307,7 +307,7 @@ fn a_device_that_a_trace_has_not_and_a_shift_beyond_it_are_told() {
     home.ok(&format!("{line} --only 0 --shift 8192"));
 }
 
-/// What is asked of caches says what is wrong with it, and what has no effect is refused.
+/// Errors in cache options are explained, and options without effect are refused.
 #[test]
 fn options_of_an_array_are_for_arrays_and_each_cache_is_named_once() {
     let home = Home::new();

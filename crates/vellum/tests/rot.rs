@@ -1,4 +1,4 @@
-//! A disk whose image rots while it lies there: all of it is read back right, and a scrub heals it.
+//! A disk whose image rots while closed: all of it is read back correctly, and a scrub heals it.
 
 use crate::support::Home;
 use rand::rngs::SmallRng;
@@ -12,13 +12,13 @@ use vellum::{OpenMode, Stack};
 
 const SECTORS: u64 = 4096;
 
-/// What is written: whole sectors of data, copies of them as a journal makes them, nearly empty and empty ones.
+/// What is written: whole sectors of data, copies of them as made by a journal, nearly empty and empty ones.
 struct Written {
     sectors: Vec<[u8; 4096]>,
 }
 
 impl Written {
-    /// Fills a new disk, again and again, so that collection and checkpoints come into it.
+    /// Fills a new disk repeatedly, so that collection and checkpoints take part.
     fn to(image: &Path, rounds: u64) -> Written {
         let mut written = Written { sectors: vec![[0; 4096]; SECTORS as usize] };
         let mut rng = SmallRng::seed_from_u64(8);
@@ -51,7 +51,7 @@ impl Written {
         disk.write(Lba(first), &bytes, false).unwrap();
     }
 
-    /// Compares every sector; says how many wrong bits were put right on the way.
+    /// Compares every sector; returns how many wrong bits were corrected.
     fn compare(&self, image: &Path) -> u64 {
         let stack = Stack::open(image, OpenMode { read_only: true, ..OpenMode::default() }).unwrap();
         let before = stack.flash().counters();
@@ -66,7 +66,7 @@ impl Written {
     }
 }
 
-/// Flips one bit, anywhere in it, of each `stretch` bytes of the block table's first copy and of all pages.
+/// Flips one random bit in each `stretch` bytes of the block table's first copy and of all pages.
 fn rot(image: &Path, stretch: u64, seed: u64) {
     let info = Image::inspect(image).unwrap();
     let table = 16384 + info.nvram_bytes.next_multiple_of(4096);
@@ -79,7 +79,7 @@ fn rot(image: &Path, stretch: u64, seed: u64) {
             let mut bytes = vec![0; stretch.min(to - at) as usize];
             file.read_exact_at(&mut bytes, at).unwrap();
             if bytes.iter().all(|byte| *byte == 0) {
-                continue; // a hole, as a rule
+                continue; // usually a hole
             }
             let bit = rng.random_range(0..8 * bytes.len());
             file.write_all_at(&[bytes[bit / 8] ^ 1 << (bit % 8)], at + bit as u64 / 8).unwrap();
@@ -93,7 +93,7 @@ fn rots_and_heals(options: &str) {
     home.ok(&format!("disk create d --size 16MiB {options}"));
     let written = Written::to(&image, 150);
     assert_eq!(written.compare(&image), 0);
-    // One wrong bit a codeword, and now and then one in its parity or head as well; then again on top.
+    // One wrong bit per codeword, sometimes another in its parity or header; then the same again.
     for seed in 0..2 {
         rot(&image, 1024, seed);
     }

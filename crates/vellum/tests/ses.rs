@@ -1,19 +1,19 @@
-//! `ses` as its users see it, on dumps of drives whose scramblers are made here, bit by bit.
+//! `ses` from the command line, on dumps of drives whose scramblers are implemented here, bit by bit.
 
 use crate::nbd::Client;
 use crate::support::Home;
 use std::fmt::Write;
 use vellum::base::{BlockDevice, Flash, IoClass, Lba};
 
-/// A drive with a register of 32 bits in Galois form, most significant bit of a byte first.
+/// A drive with a 32-bit register in Galois form, most significant bit of a byte first.
 pub struct Drive {
-    /// By sector, or by page modulo this.
+    /// Keystreams depend on the page modulo this; None: on the sector.
     pub period: Option<u64>,
-    /// One bit in so many is wrong when it is read raw.
+    /// One bit in this many is wrong when read raw.
     pub wrong_one_in: u64,
 }
 
-/// A written pattern of a manifest.
+/// A pattern as named in a manifest, and its contents.
 pub type Written<'a> = (&'a str, &'a dyn Fn(u64) -> Vec<u8>);
 
 impl Drive {
@@ -31,7 +31,7 @@ impl Drive {
         data.iter().map(|byte| byte ^ (0..8).fold(0, |byte, _| byte << 1 | next())).collect()
     }
 
-    /// Writes sectors and leaves a raw dump of them behind; they lie on pages in reverse.
+    /// Writes sectors and makes a raw dump of them; they are on pages in reverse order.
     pub fn dump(&self, home: &Home, name: &str, lbas: &[u64], (pattern, content): Written<'_>) {
         let mut bytes = Vec::new();
         let mut manifest = format!(
@@ -50,7 +50,7 @@ const ZERO: Written<'_> = ("zero", &|_| vec![0; 4096]);
 const ONES: Written<'_> = ("ones", &|_| vec![0xFF; 4096]);
 pub const LBA: Written<'_> = ("lba", &|lba| (lba | u64::from(b'L') << 56).to_le_bytes().repeat(512));
 
-/// Enough of 2^20 sectors.
+/// Enough sectors of 2^20.
 pub fn spread() -> Vec<u64> {
     let sums = (1..13).map(|i| (1 << 20) - 1 - i * 87_211);
     [0].into_iter().chain((0..20).map(|bit| 1 << bit)).chain(sums).collect()
@@ -116,13 +116,13 @@ fn what_does_not_fit_is_refused_with_its_reason() {
     let text = |lba: u64| format!("This is sector {} of a book. ", lba * lba % 9973).repeat(200).into_bytes();
     drive.dump(&home, "lied", &spread(), ("ones", &|lba| text(lba)[..4096].to_vec()));
     home.run("ses learn lied.toml").failed(4, "no part of any piece is made by a shift register");
-    // Which sums were dumped matters: these never have bit 8, so it stays unproven.
+    // Which sums are dumped matters: these never have bit 8, so it remains unproven.
     let sums = (1..13).map(|i| (1 << 20) - 1 - i * 86_000);
     let blind: Vec<u64> = [0].into_iter().chain((0..20).map(|bit| 1 << bit)).chain(sums).collect();
     drive.dump(&home, "blind", &blind, ZERO);
     assert_eq!(home.json("ses learn blind.toml --fresh-min 0")["known_below"], 256);
 
-    // All said to be zeros, and one page was not.
+    // All are declared to be zeros, but one page was not.
     drive.dump(&home, "zeros", &spread(), ZERO);
     let mut bytes = std::fs::read(home.path("zeros.bin")).unwrap();
     bytes[4 * 4096..5 * 4096].iter_mut().for_each(|byte| *byte ^= 0xFF);
@@ -172,7 +172,7 @@ fn manifests_may_hold_anything() {
     home.run("ses learn bad.toml").failed(2, "have no pieces");
 }
 
-/// Writes, dumps and learns. Returns what `ses learn` said.
+/// Writes, dumps and learns. Returns the output of `ses learn`.
 fn attack(home: &Home, image: &str) -> serde_json::Value {
     let written = home.json(&format!("ses write {image} --lba spread --pattern lba"));
     let dumped = home.json(&format!("ses dump {image} --lba spread --pattern lba --to {image}.toml"));
@@ -198,7 +198,7 @@ fn a_vellum_disk_is_learned_and_then_holds_plain_data() {
     drop(client);
     server.kill();
 
-    // What the cells hold is the text; a device that was not told reads the same.
+    // The cells hold the text itself; a device that was not told about the scrambler reads the same.
     let stack = vellum::Stack::open(&home.path("d"), vellum::OpenMode::default()).unwrap();
     for (i, sector) in text.chunks(4096).enumerate() {
         let mut data = [0; 4096];
@@ -256,7 +256,7 @@ fn host_mode_is_refused_where_it_cannot_work() {
     home.ok("ses write d --lba 9,10 --pattern zero --overwrite");
     home.run("ses dump d --lba 9,10 --pattern zero --to e.toml").failed(2, "none of 2 sectors");
     assert!(!home.path("e.toml").exists());
-    // Copies have the keystream of whoever was first.
+    // Copies have the keystream of the first one.
     home.ok("disk create copies --size 64MiB --scrambler lba --dedup ecc");
     home.ok("ses write copies --lba spread --pattern ones");
     home.run("ses dump copies --lba spread --pattern ones --to e.toml")

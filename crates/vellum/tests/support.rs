@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use tempfile::TempDir;
 
-/// A directory to run commands in; gone afterwards.
+/// A temporary directory to run commands in.
 pub struct Home {
     dir: TempDir,
 }
 
-/// What a command said and how it ended.
+/// Output of a command, and how it ended.
 pub struct Said {
-    /// Of the process.
+    /// Id of the process.
     pub id: u32,
     /// -1 if a signal ended it.
     pub code: i32,
@@ -38,26 +38,26 @@ impl Home {
         self.dir.path()
     }
 
-    /// Runs `vellum` with words separated by spaces.
+    /// Runs `vellum` with space-separated arguments.
     pub fn run(&self, line: &str) -> Said {
         Said::by(self.command(line))
     }
 
-    /// The same, with other places to look for tools.
+    /// The same, with another search path for tools.
     pub fn run_with_path(&self, line: &str, path: &Path) -> Said {
         let mut command = self.command(line);
         command.env("PATH", path);
         Said::by(command)
     }
 
-    /// [`Home::run`], which must succeed; returns what it printed.
+    /// [`Home::run`], which must succeed; returns its output.
     pub fn ok(&self, line: &str) -> String {
         let said = self.run(line);
         assert_eq!(said.code, 0, "{line}: {}{}", said.out, said.err);
         said.out
     }
 
-    /// [`Home::run`] of what would run on if it were not refused.
+    /// [`Home::run`] for a command that would keep running if it were not refused.
     #[track_caller]
     pub fn refused(&self, line: &str) -> Said {
         let mut command = self.command(line);
@@ -75,14 +75,14 @@ impl Home {
         serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
     }
 
-    /// A command of which only what it says on standard error is of interest, line by line.
+    /// Starts a command of which only standard error matters; returns that for reading by lines.
     pub fn listen(&self, line: &str) -> (Child, BufReader<ChildStderr>) {
         let mut child = self.command(line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(child.stderr.take().unwrap());
         (child, said)
     }
 
-    /// A command that is to run on. `line` gets `--json`; the first line it prints is returned.
+    /// Starts a command that keeps running, with `--json`; returns the first line it prints.
     pub fn start(&self, line: &str) -> (Running, Value) {
         let mut running = self.begin(line);
         let ready = running.next_line().unwrap_or_else(|| panic!("{line}: ended before it was ready"));
@@ -94,7 +94,7 @@ impl Home {
         self.begin_with_remarks_to(line, Stdio::inherit())
     }
 
-    /// The same; its remarks go elsewhere.
+    /// The same, with its remarks redirected.
     pub fn begin_with_remarks_to(&self, line: &str, remarks: Stdio) -> Running {
         let mut command = self.command(&format!("{line} --json"));
         let mut child = command.stdout(Stdio::piped()).stderr(remarks).spawn().unwrap();
@@ -102,13 +102,13 @@ impl Home {
         Running { child, lines: BufReader::new(lines) }
     }
 
-    /// A command that is to run on, whose output and remarks nobody reads.
+    /// Starts a command that keeps running, whose output and remarks are not read.
     pub fn begin_unheard(&self, line: &str) -> Running {
         let child = self.command(line).stdout(nobody()).stderr(nobody()).spawn().unwrap();
         Running { child, lines: BufReader::new(File::open("/dev/null").unwrap()) }
     }
 
-    /// The same, until its end; its exit code.
+    /// The same, until it ends; returns its exit code.
     pub fn code_unheard(&self, line: &str, output: Stdio) -> Option<i32> {
         self.command(line).stdout(output).stderr(nobody()).status().unwrap().code()
     }
@@ -132,7 +132,7 @@ pub fn nobody() -> Stdio {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // A test that failed half-way must not leave mounts behind, nor have files deleted in them.
+        // A test that failed halfway must not leave mounts behind, nor have files in them deleted.
         let here = self.dir.path().display().to_string();
         let table = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
         for line in table.lines().rev() {
@@ -164,7 +164,7 @@ impl Said {
         }
     }
 
-    /// It failed with `code`, said `what` about it in one line, and in the next what to do.
+    /// It failed with `code`; one line says `what`, and the next what to do.
     #[track_caller]
     pub fn failed(&self, code: i32, what: &str) {
         assert_eq!(self.code, code, "{}{}", self.out, self.err);
@@ -174,25 +174,25 @@ impl Said {
     }
 }
 
-/// A command that runs on.
+/// A command that keeps running.
 pub struct Running {
     child: Child,
     lines: BufReader<File>,
 }
 
 impl Running {
-    /// Kills it as if the power had gone.
+    /// Kills it, as a power failure would.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Interrupts it as Ctrl-C does; returns its exit code and the lines it still printed.
+    /// Interrupts it like Ctrl-C; returns its exit code and the remaining lines it printed.
     pub fn interrupt(self) -> (i32, Vec<Value>) {
         self.end(Signal::INT)
     }
 
-    /// Sends a signal; returns its exit code (-1 if it died of it) and the lines it still printed.
+    /// Sends a signal; returns its exit code (-1 if it died of the signal) and the remaining lines it printed.
     pub fn end(mut self, signal: Signal) -> (i32, Vec<Value>) {
         self.signal(signal);
         self.finish()
@@ -203,13 +203,13 @@ impl Running {
         rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits for its end; returns its exit code (-1 if a signal ended it) and the lines it still printed.
+    /// Waits for its end; returns its exit code (-1 if a signal ended it) and the remaining lines it printed.
     pub fn finish(&mut self) -> (i32, Vec<Value>) {
         let lines = std::iter::from_fn(|| self.next_line()).collect();
         (self.child.wait().unwrap().code().unwrap_or(-1), lines)
     }
 
-    /// The next line it prints; `None` at its end. A server that says nothing for a minute and a half has hung.
+    /// The next line it prints; `None` at its end. A server that prints nothing for 90 seconds has hung.
     pub fn next_line(&mut self) -> Option<Value> {
         if self.lines.buffer().is_empty() {
             let mut fds = [PollFd::new(self.lines.get_ref(), PollFlags::IN)];
@@ -223,7 +223,7 @@ impl Running {
         }
     }
 
-    /// Its process.
+    /// Id of its process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -231,7 +231,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A test that failed half-way must not leave a server behind.
+        // A test that failed halfway must not leave a server behind.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -5,7 +5,7 @@ use crate::support::Home;
 use vellum::base::{BlockDevice, Lba};
 use vellum::{OpenMode, Stack};
 
-/// Serves the disk, lets `work` work on it, and closes it.
+/// Serves the disk, calls `work` with a client, and closes it.
 fn with_disk(home: &Home, work: impl FnOnce(&mut Client)) {
     let (server, _) = home.start("disk serve d --nbd unix:s");
     let mut client = Client::connect(&home.path("s"));
@@ -70,7 +70,7 @@ fn repair_gives_a_cut_image_its_length_back() {
         .map(|i| (0..whole.len()).step_by(4096).find(|at| whole[*at..*at + 4096] == content(i)).unwrap())
         .collect();
     let last_used = whole.iter().rposition(|b| *b != 0).unwrap();
-    // Behind everything; through the middle of what is stored.
+    // After everything; through the middle of what is stored.
     let middle = {
         let mut sorted = places.clone();
         sorted.sort();
@@ -116,7 +116,7 @@ fn repair_gives_a_cut_image_its_length_back() {
     assert!(said.err.contains("restore it from a copy"), "{}", said.err);
 }
 
-/// The last root and much of what was written last lie in what is cut off.
+/// The last root and much of what was written last are in the part that is cut off.
 #[test]
 fn repair_of_a_cut_image_says_that_anything_may_be_older() {
     let home = Home::new();
@@ -162,7 +162,7 @@ fn repair_of_a_cut_image_says_that_anything_may_be_older() {
     assert!(said.out.contains("sectors perhaps too old"), "{}", said.out);
 }
 
-/// `check` and `repair` of `d` say so, and after `repair --write` they no longer do.
+/// `check` and `repair` of `d` report it, and after `repair --write` they no longer do.
 #[track_caller]
 fn one_of_two_is_damaged(home: &Home, says: &str) {
     let said = home.run("disk check d");
@@ -199,7 +199,7 @@ fn headers_and_counters_are_recovered() {
         let mut damaged = whole.clone();
         damaged[counters..counters + 64].fill(0x5A);
         std::fs::write(home.path("d"), &damaged).unwrap();
-        // A power cut leaves it so, and nothing counts on it.
+        // A power cut leaves this state, and nothing depends on it.
         home.ok("disk check d");
         home.ok("disk repair d");
     }
@@ -252,7 +252,7 @@ fn a_dump_of_another_disk_is_refused_in_one_line() {
     let after = std::fs::read(home.path("other")).unwrap();
     assert!(after[16384..] == before[16384..], "but for the counters of the device nothing was written");
 
-    // The same disk, but its blocks were used again: a few reasons are enough.
+    // The same disk after its blocks were reused: a few reasons are enough.
     with_disk(&home, |client| {
         (0..40).for_each(|i| client.write((i % 4) << 20, &[i as u8; 1 << 20]).unwrap())
     });

@@ -1,4 +1,4 @@
-//! A policy that is told of a workload's sectors, one after the other: what counter and model of times have in common.
+//! Passes the sectors of a workload to a policy, one after the other: shared by the counter and the timing model.
 
 use super::count::Totals;
 use super::deltas::Deltas;
@@ -9,13 +9,13 @@ use vellum_base::{Lba, SECTOR_BYTES};
 /// One sector of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Touched {
-    /// The sector.
+    /// Its address.
     pub lba: Lba,
-    /// How many bytes of it.
+    /// Number of bytes touched.
     pub bytes: usize,
-    /// The request's place in its workload.
+    /// Index of the request in its workload.
     pub request: usize,
-    /// The sector's place in the request.
+    /// Index of the sector in the request.
     pub nth: usize,
 }
 
@@ -23,11 +23,11 @@ pub struct Touched {
 pub(super) struct Asked<'a> {
     policy: &'a mut dyn Policy,
     deltas: &'a mut Deltas,
-    /// A write in part changes no more than its part.
+    /// A partial write changes only the bytes that it covers.
     partial: bool,
-    /// Of the last sector.
+    /// Steps of the last sector.
     pub steps: Steps,
-    /// Of all.
+    /// Totals over all sectors.
     pub totals: Totals,
 }
 

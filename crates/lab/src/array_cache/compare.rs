@@ -1,4 +1,4 @@
-//! One trace through several modes. The JSON form is documented in docs/json/replay.md and stable.
+//! One trace replayed in several modes. The JSON form is documented in docs/json/replay.md and stable.
 
 use super::{Arrivals, DeltaModel, Deltas, Hardware, Kept, Made, Mode, Times, Totals, Workload, time};
 use crate::Progress;
@@ -16,40 +16,40 @@ pub struct CacheOptions {
     pub modes: Vec<Mode>,
     /// RAID-5 or RAID-6.
     pub level: Level,
-    /// Disks.
+    /// Number of disks.
     pub members: usize,
-    /// Sectors of a chunk.
+    /// Sectors per chunk.
     pub chunk_sectors: u32,
-    /// The cache, as a share of the sectors that the trace touches.
+    /// Size of the cache, as a share of the sectors that the trace touches.
     pub cache_share: f64,
     /// The cache's SSD.
     pub ssd: Preset,
-    /// When requests come.
+    /// When requests arrive.
     pub arrivals: Arrivals,
-    /// Which devices of the trace.
+    /// Which devices of the trace are replayed.
     pub devices: Devices,
-    /// Where the trace's first sector begins.
+    /// Offset of the trace's first sector.
     pub shift: ByteLen,
-    /// How much two versions of a sector differ; None: as each mode has it.
+    /// How much two versions of a sector differ; None: the default of each mode.
     pub deltas: Option<DeltaModel>,
-    /// Decides the lengths of deltas.
+    /// Seed for the lengths of deltas.
     pub seed: u64,
 }
 
-/// What was replayed, and what came out.
+/// What was replayed, and the results.
 #[derive(Clone, Debug, Serialize)]
 pub struct CacheComparison {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Sectors touched, read and written at all.
+    /// Distinct sectors touched, read, and written.
     pub unique_sectors: [u64; 3],
-    /// Sectors read and written, each time counted.
+    /// Sectors read and written, counted every time.
     pub sectors: [u64; 2],
     /// RAID level.
     pub level: u8,
-    /// Disks.
+    /// Number of disks.
     pub members: usize,
-    /// The disks' model.
+    /// Model of the disks.
     pub disk: &'static str,
     /// The cache's SSD.
     pub ssd: &'static str,
@@ -57,29 +57,29 @@ pub struct CacheComparison {
     pub cache_pages: u32,
     /// How much two versions of a sector differ.
     pub deltas: String,
-    /// Of recorded contents: how many written sectors have any.
+    /// With recorded contents: how many written sectors have content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contents: Option<Kept>,
     /// Seed of the run.
     pub seed: u64,
-    /// One result a mode.
+    /// Results by mode.
     pub modes: Vec<CacheResult>,
-    /// What a reader has to know.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
 }
 
-/// One mode.
+/// Results of one mode.
 #[derive(Clone, Debug, Serialize)]
 pub struct CacheResult {
     /// Its name.
     pub mode: &'static str,
-    /// Pages in memory besides.
+    /// Additional pages held in memory.
     pub window_pages: u64,
     /// Bytes written to flash.
     pub flash_bytes: u64,
-    /// What it did.
+    /// What the policy did.
     pub totals: Totals,
-    /// Deltas of recorded contents.
+    /// Deltas of recorded contents, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deltas: Option<Made>,
     /// How long requests took.
@@ -89,7 +89,7 @@ pub struct CacheResult {
 /// Replays the trace once in each mode.
 ///
 /// # Errors
-/// What the trace says; [`vellum_base::Kind::Invalid`] for options that are not possible.
+/// Those of the trace; [`vellum_base::Kind::Invalid`] for impossible options.
 pub fn compare(
     open: &dyn Fn() -> Result<Box<dyn RequestSource>>,
     options: &CacheOptions,
@@ -143,7 +143,7 @@ pub fn compare(
     Ok(comparison)
 }
 
-/// An array that holds the trace.
+/// Shape of an array that is large enough for the trace.
 fn shape(workload: &Workload, options: &CacheOptions) -> Result<Shape> {
     let CacheOptions { level, members, chunk_sectors, .. } = *options;
     let mut shape = Shape { level, members, chunk_sectors, rows: 1 };

@@ -1,4 +1,4 @@
-//! Counts what a policy does.
+//! Counts the actions of a policy.
 
 use super::asked::Asked;
 use super::deltas::Deltas;
@@ -7,16 +7,16 @@ use serde::Serialize;
 use vellum_array::cache::{Policy, Step, Steps, Why};
 use vellum_base::SECTOR_BYTES;
 
-/// What a policy did. Sectors and pages are of 4 KiB.
+/// Actions of a policy. Sectors and pages are of 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// Sectors read, and how many of them the cache had.
+    /// Sectors read.
     pub reads: u64,
-    /// See `reads`.
+    /// Sectors read that were in the cache.
     pub read_hits: u64,
-    /// Sectors written, and how many of them the cache had.
+    /// Sectors written.
     pub writes: u64,
-    /// See `writes`.
+    /// Sectors written that were in the cache.
     pub write_hits: u64,
     /// Pages written to flash after reads that missed.
     pub fill_pages: u64,
@@ -26,13 +26,13 @@ pub struct Totals {
     pub update_pages: u64,
     /// Delta pages written to flash.
     pub delta_pages: u64,
-    /// Bytes of the deltas in them, without their heads.
+    /// Bytes of the deltas in them, without headers.
     pub delta_bytes: u64,
-    /// Pages written to flash that were in memory before.
+    /// Pages written to flash that were only in memory before.
     pub promote_pages: u64,
     /// Pages of the metadata log written to flash.
     pub log_pages: u64,
-    /// Segments of flash that were given up, to be written again.
+    /// Segments of flash vacated in order to be rewritten.
     pub segments_vacated: u64,
     /// Pages read from flash.
     pub flash_reads: u64,
@@ -40,22 +40,22 @@ pub struct Totals {
     pub array_reads: u64,
     /// Sectors written to the array with their parity.
     pub array_writes: u64,
-    /// Sectors written to the array without.
+    /// Sectors written to the array without updating their parity.
     pub put_off: u64,
     /// Rows whose parity was updated later.
     pub rows_cleaned: u64,
-    /// Sectors of those.
+    /// Sectors of those rows.
     pub sectors_cleaned: u64,
 }
 
 impl Totals {
-    /// Pages written to flash.
+    /// Total pages written to flash.
     pub fn flash_pages(&self) -> u64 {
         let data = self.fill_pages + self.allocate_pages + self.update_pages + self.promote_pages;
         data + self.delta_pages + self.log_pages
     }
 
-    /// The same in bytes.
+    /// Total bytes written to flash.
     pub fn flash_bytes(&self) -> u64 {
         self.flash_pages() * SECTOR_BYTES as u64
     }
@@ -70,12 +70,12 @@ impl Totals {
         self.read_hits as f64 / self.reads.max(1) as f64
     }
 
-    /// Share of metadata in what is written to flash.
+    /// Share of metadata in the pages written to flash.
     pub fn log_share(&self) -> f64 {
         self.log_pages as f64 / self.flash_pages().max(1) as f64
     }
 
-    /// Adds a request's steps.
+    /// Adds the steps of a request.
     #[inline]
     pub(super) fn add(&mut self, steps: &Steps) {
         for step in &steps.list {
@@ -106,7 +106,7 @@ impl Totals {
     }
 }
 
-/// The whole workload through a policy. `partial`: a write in part changes no more than its part.
+/// Runs the whole workload through a policy. `partial`: a partial write changes only the bytes that it covers.
 pub fn count(policy: &mut dyn Policy, workload: &Workload, deltas: &mut Deltas, partial: bool) -> Totals {
     let mut asked = Asked::new(policy, deltas, partial);
     for (at, request) in workload.requests.iter().enumerate() {

@@ -1,8 +1,7 @@
 //! How much two versions of a sector differ.
 //!
-//! 1. What a model draws is drawn for every write, whether its sector is in the cache or not: so each policy meets the
-//!    same lengths.
-//! 2. What was recorded is made of what the policy has ([`Recorded`]), which only then is followed.
+//! 1. A model draws a length for every write, whether its sector is cached or not, so every policy sees the same.
+//! 2. Deltas of recorded contents depend on what the policy has cached ([`Recorded`]); only these follow its steps.
 
 use super::asked::Touched;
 use super::recorded::{Made, Recorded};
@@ -14,26 +13,26 @@ use vellum_trace::generate::Seeded;
 /// A content model for overwrites.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DeltaModel {
-    /// The paper's: the share of a sector that a delta takes, around a mean; the paper does not say how wide, here a
-    /// quarter of the mean.
+    /// The paper's: the share of a sector that a delta takes, normally distributed around a mean. The paper does not
+    /// state the standard deviation; here it is a quarter of the mean.
     Gaussian {
         /// The mean share.
         mean: f64,
     },
-    /// Every delta is this share of a sector: contents that the engine can be given.
+    /// Every delta is this share of a sector. The engine can be given such contents.
     Same {
-        /// That share.
+        /// The share.
         share: f64,
     },
-    /// Regions of three classes, as measured on real page images: records (70 %: 2 %, seldom more), shifted tails
-    /// (15 %: 3 to 30 %), and pages with new contents (15 %).
+    /// Regions of three classes, as measured on real page images: records (70 %: 2 %, rarely more), shifted tails (15
+    /// %: 3 to 30 %), and pages with new contents (15 %).
     Measured,
-    /// Of the contents that the trace has: what the codec makes of them.
+    /// From the contents in the trace: the length that the codec achieves.
     Recorded,
 }
 
 impl DeltaModel {
-    /// As on the command line.
+    /// Its name on the command line.
     pub fn name(self) -> String {
         match self {
             DeltaModel::Gaussian { mean } => format!("gaussian:{:.0}%", mean * 100.0),
@@ -44,7 +43,7 @@ impl DeltaModel {
     }
 }
 
-/// Lengths of deltas.
+/// Source of the lengths of deltas.
 #[derive(Clone, Debug)]
 pub struct Deltas {
     model: DeltaModel,
@@ -52,14 +51,14 @@ pub struct Deltas {
     recorded: Option<Box<Recorded>>,
 }
 
-/// Runs of so many sectors are of one class.
+/// All sectors in a run of this many are of one class.
 const REGION_SECTORS: u64 = 64;
 
 impl Deltas {
-    /// For one run of a workload; what is random is the sequence of `seed`.
+    /// For one run of a workload; random values are drawn from the sequence of `seed`.
     ///
     /// # Errors
-    /// [`vellum_base::Kind::Invalid`] for recorded contents of a workload that has none.
+    /// [`vellum_base::Kind::Invalid`] for recorded contents if the workload has none.
     pub fn new(model: DeltaModel, seed: u64, workload: &Workload) -> Result<Deltas> {
         let recorded = match (model, &workload.written) {
             (DeltaModel::Recorded, Some(written)) if written.kept().says_something() => {
@@ -75,8 +74,8 @@ impl Deltas {
         Ok(Deltas { model, rng: Seeded::new(seed), recorded })
     }
 
-    /// The delta of a write; None if there is none. `base` is asked for the page that it would change where that
-    /// matters.
+    /// Length of the delta of a write; None if there is none. `base` returns the page that the delta applies to; it is
+    /// called only if that matters.
     #[inline]
     pub(super) fn next(&mut self, write: Touched, base: impl FnOnce() -> Option<PageNo>) -> Option<usize> {
         let Touched { lba, bytes, request, nth } = write;
@@ -91,7 +90,7 @@ impl Deltas {
         Some((share * bytes as f64) as usize)
     }
 
-    /// What the policy does about a sector.
+    /// Follows the policy's steps for a sector.
     #[inline]
     pub(super) fn follow(&mut self, kind: PageKind, lba: Lba, steps: &Steps) {
         if let Some(recorded) = &mut self.recorded {
@@ -102,7 +101,7 @@ impl Deltas {
         }
     }
 
-    /// What became of recorded contents; None for other models.
+    /// Statistics on recorded contents; None for other models.
     pub fn made(&self) -> Option<Made> {
         self.recorded.as_ref().map(|recorded| recorded.made())
     }
@@ -118,7 +117,7 @@ impl Deltas {
     }
 }
 
-/// Nearly a standard normal variate: four uniform ones added up.
+/// Approximately a standard normal variate: the sum of four uniform ones.
 fn normal(bits: u64) -> f64 {
     let sum: u64 = (0..4).map(|i| (bits >> (16 * i)) & 0xFFFF).sum();
     (sum as f64 / 65536.0 - 2.0) * 3f64.sqrt()

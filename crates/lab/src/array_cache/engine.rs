@@ -1,12 +1,12 @@
-//! The same workload through the engine itself: `vellum-array` as it runs in production, in virtual time on the
-//! disks and the SSD that `timed` models (docs/decisions/0023-array-cache.md).
+//! The same workload on the engine itself: `vellum-array` as it runs in production, in virtual time, on the disks and
+//! the SSD that `timed` models (docs/decisions/0023-array-cache.md).
 //!
-//! 1. Members are modelled drives, one call at a time in the order in which calls come. What is in NVRAM takes no
-//!    time ([`Nvram`]).
-//! 2. Contents are real: a version of a sector differs from any other by the same number of bytes, that no codec
-//!    shortens ([`DeltaModel::Same`](super::DeltaModel::Same)).
+//! 1. Members are modelled drives that process one call at a time, in order of arrival. NVRAM takes no time
+//!    ([`Nvram`]).
+//! 2. Contents are real: any two versions of a sector differ in the same number of bytes, which no codec can compress
+//!    ([`DeltaModel::Same`](super::DeltaModel::Same)).
 //!
-//! `below` is what an array lies on, `clients` ask, `cut` takes the power away between two halves of a workload.
+//! `below` has the devices, `clients` issues requests, `cut` cuts the power between two halves of a workload.
 
 mod below;
 mod clients;
@@ -26,49 +26,49 @@ use vellum_array::cache::engine::CachedArray;
 use vellum_base::{Env, Result, SECTOR_BYTES};
 use vellum_sim::Sim;
 
-/// A workload through the engine in some mode.
+/// A workload on the engine in some mode.
 pub struct EngineRun<'a> {
-    /// The cache.
+    /// Mode of the cache.
     pub mode: Mode,
     /// Requests of whole sectors.
     pub workload: &'a Arc<Workload>,
-    /// By so many bytes versions of a sector differ.
+    /// Number of bytes in which versions of a sector differ.
     pub changed_bytes: usize,
-    /// About so many pages has the cache.
+    /// Approximate size of the cache, in pages.
     pub pages: u32,
-    /// What it runs on.
+    /// The devices.
     pub hardware: &'a Hardware,
-    /// Each asks when it was answered.
+    /// Number of clients; each issues its next request when the last one is answered.
     pub clients: usize,
-    /// Decides what chance decides.
+    /// Seed for everything random.
     pub seed: u64,
 }
 
 /// What the engine did.
 #[derive(Clone, Copy, Debug)]
 pub struct Ran {
-    /// How long requests took.
+    /// Response times.
     pub times: Times,
     /// Pages written to flash.
     pub flash_pages: u64,
     /// Share of reads and writes that hit.
     pub hit_ratio: f64,
-    /// The array as it came out: the one to model.
+    /// Shape of the array as created: the one to model.
     pub shape: Shape,
-    /// Pages of its cache, likewise.
+    /// Pages of its cache as created.
     pub pages: u32,
 }
 
 impl EngineRun<'_> {
-    /// All of it, with the array's log in NVRAM as the paper has it.
+    /// Runs the workload, with the array's log in NVRAM as in the paper.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Those of the engine.
     pub fn run(&self) -> Result<Ran> {
         self.run_filled(fill)
     }
 
-    /// [`EngineRun::run`], with contents of another kind.
+    /// [`EngineRun::run`], with other contents.
     fn run_filled(&self, fill: Fill) -> Result<Ran> {
         let sim = Sim::new(self.seed);
         let env: Arc<dyn Env> = sim.env();
@@ -90,7 +90,7 @@ impl EngineRun<'_> {
     }
 }
 
-/// What a cache did since it was opened.
+/// What a cache has done since it was opened.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     hits: u64,
@@ -133,7 +133,7 @@ mod tests {
     use vellum_trace::source::from_iter;
     use vellum_trace::{ByteLen, Content, Request, RequestSource};
 
-    /// Odd sectors change by noise, even ones by digits: their deltas get shorter at the codec's second try.
+    /// Odd sectors change by noise, even ones by digits, whose deltas are shortened by the codec's second attempt.
     fn fill_of_two_classes(lba: u64, version: u64, changed_bytes: usize, sector: &mut [u8]) {
         fill(lba, version, changed_bytes, sector);
         if lba.is_multiple_of(2) {
@@ -141,14 +141,14 @@ mod tests {
         }
     }
 
-    /// What was recorded of the engine's own contents makes the deltas that the engine makes of them.
+    /// Deltas of recorded contents, if these are the engine's own, are the deltas that the engine writes.
     #[test]
     fn recorded_contents_write_what_the_engine_writes() {
         let (changed, pages) = (700, 600);
         let mut rng = Seeded::new(3);
         let requests: Vec<Request> = (0..12_000u64)
             .map(|i| {
-                // Each is written once first: what the array was filled with is not in the trace.
+                // Each sector is written once first: the initial contents of the array are not in the trace.
                 let lba = if i < 2048 { i } else { rng.below(45) * rng.below(45) };
                 let mut sector = vec![0; SECTOR_BYTES];
                 fill_of_two_classes(lba, i + 1, changed, &mut sector);
@@ -179,7 +179,7 @@ mod tests {
             let shortened = deltas.made().unwrap().mean_share.unwrap() * SECTOR_BYTES as f64 / changed as f64;
             assert!((0.5..0.9).contains(&shortened), "{}: {shortened}", mode.name);
             assert!((0.96..1.04).contains(&ratio), "{}: {ratio}", mode.name);
-            // The engine cleans beside what is asked, so a row goes some requests earlier or later.
+            // The engine cleans concurrently with requests, so a row may be cleaned a few requests earlier or later.
             assert!((totals.hit_ratio() - ran.hit_ratio).abs() < 0.003, "{}", mode.name);
         }
     }

@@ -1,14 +1,14 @@
-//! A comparison as a table and as charts.
+//! Presents a comparison as a table and as charts.
 
 use super::{CacheComparison, CacheResult, Kept, Made};
 use crate::experiment::Table;
 use crate::report::{Chart, ChartKind};
 use vellum_base::SECTOR_BYTES;
 
-/// A part of what a mode wrote to flash.
+/// A component of what a mode wrote to flash.
 type Part = (&'static str, fn(&CacheResult) -> u64);
 
-/// What pages were written for.
+/// Why pages were written.
 const CAUSES: [Part; 6] = [
     ("after reads that missed", |m| m.totals.fill_pages),
     ("for writes that missed", |m| m.totals.allocate_pages),
@@ -18,14 +18,14 @@ const CAUSES: [Part; 6] = [
     ("metadata", |m| m.totals.log_pages),
 ];
 
-/// Disks that are at work for more of the time cannot keep up with what comes.
+/// Disks that are busy for at least this share of the time cannot keep up with the requests.
 const OVERLOADED: f64 = 0.95;
 
-/// How a trace comes to have contents.
+/// How to obtain a trace with contents.
 pub const NEXT_RECORD: &str = "`vellum disk record --bytes` records a trace that has them all";
 
 impl CacheComparison {
-    /// What was replayed on what.
+    /// One line on what was replayed, and on what.
     pub fn setup(&self) -> String {
         let [all, read, written] = self.unique_sectors.map(size);
         format!(
@@ -43,7 +43,7 @@ impl CacheComparison {
         )
     }
 
-    /// Figures down, modes across.
+    /// Table with figures as rows and modes as columns.
     pub fn table(&self) -> Table {
         let names = self.modes.iter().map(|m| m.mode.to_string());
         let mut table = Table::new("All figures", std::iter::once(String::new()).chain(names));
@@ -76,12 +76,12 @@ impl CacheComparison {
         table
     }
 
-    /// What a reader has to know.
+    /// Remarks for the reader.
     pub(super) fn remarks(&self) -> Vec<String> {
         [self.overloaded(), self.fingerprinted()].into_iter().flatten().collect()
     }
 
-    /// Which modes' response times say little: requests came faster than the disks do them.
+    /// Names the modes whose response times mean little, because requests came faster than the disks can serve them.
     fn overloaded(&self) -> Option<String> {
         let of = self.modes.iter().filter(|mode| mode.times.disks_busy >= OVERLOADED);
         let modes: Vec<&str> = of.map(|mode| mode.mode).collect();
@@ -95,7 +95,7 @@ impl CacheComparison {
         })
     }
 
-    /// What deltas of recorded contents say little about: sectors whose bytes the trace does not have.
+    /// Warns that deltas of recorded contents mean little for sectors whose bytes are not in the trace.
     fn fingerprinted(&self) -> Option<String> {
         let Kept { real, fingerprints, unknown } = self.contents?;
         (fingerprints + unknown > 0).then(|| {
@@ -108,7 +108,7 @@ impl CacheComparison {
         })
     }
 
-    /// What is written, what hits, and how long requests take.
+    /// Charts of flash writes, hits, and response times.
     pub fn charts(&self) -> Vec<Chart> {
         let groups: Vec<String> = self.modes.iter().map(|m| m.mode.to_string()).collect();
         let of = |value: &dyn Fn(&CacheResult) -> f64| self.modes.iter().map(value).collect::<Vec<f64>>();
@@ -138,14 +138,14 @@ impl CacheComparison {
 }
 
 impl Kept {
-    /// For people, behind the model's name.
+    /// For display, after the name of the model.
     fn tell(self) -> String {
         let all = self.real + self.fingerprints + self.unknown;
         format!(" (real bytes of {} of {all} written sectors)", self.real)
     }
 }
 
-/// Pages in the largest binary unit.
+/// Size of some pages in the largest binary unit.
 fn size(pages: u64) -> String {
     crate::replay::size(pages * SECTOR_BYTES as u64)
 }

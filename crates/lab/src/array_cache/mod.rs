@@ -1,9 +1,9 @@
-//! SSD caches of an array side by side: a workload through the policies of `vellum-array`, counted, and timed on
+//! SSD caches of an array side by side: a workload is run through the policies of `vellum-array`, counted, and timed on
 //! modelled disks and an SSD (docs/decisions/0023-array-cache.md).
 //!
-//! 1. Every mode sees the same requests, and the same delta of the n-th write; where contents were recorded, the same
-//!    contents: deltas are then of what each of them has.
-//! 2. Steps are counted as they are given; nothing here knows a policy.
+//! 1. Every mode sees the same requests, and the same delta for the n-th write. With recorded contents it sees the same
+//!    contents, and deltas are relative to what the mode has cached.
+//! 2. Steps are counted as the policy returns them; nothing here depends on a particular policy.
 
 mod asked;
 mod compare;
@@ -30,7 +30,7 @@ pub use written::{Kept, Written};
 use vellum_array::cache::{Recipe, Scheme};
 use vellum_base::{Error, Result};
 
-/// A policy, and the contents that it meets.
+/// A policy, and the contents that it is run with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mode {
     /// Its name on the command line.
@@ -39,14 +39,14 @@ pub struct Mode {
     pub scheme: Scheme,
     /// How much two versions of a sector differ.
     pub deltas: DeltaModel,
-    /// True if a write in part changes no more than its part.
+    /// True if a partial write changes only the bytes that it covers.
     pub partial: bool,
-    /// False for a cache that outlives a power cut, and so has nothing in memory alone (vellum mode).
+    /// False for a cache that survives a power cut, and so holds nothing in volatile memory alone (vellum mode).
     pub window: bool,
 }
 
 impl Mode {
-    /// All that can be compared.
+    /// All modes.
     pub const ALL: [Mode; 10] = [
         Mode::paper("nossd", Scheme::NoSsd, 0.12),
         Mode::paper("wa", Scheme::WriteAround, 0.12),
@@ -64,7 +64,7 @@ impl Mode {
         Mode { name, scheme, deltas: DeltaModel::Gaussian { mean }, partial: false, window: true }
     }
 
-    /// The mode of this name.
+    /// The mode with this name.
     pub fn by_name(name: &str) -> Result<Mode> {
         Mode::ALL.into_iter().find(|mode| mode.name == name).ok_or_else(|| {
             let names: Vec<_> = Mode::ALL.iter().map(|mode| mode.name).collect();
@@ -72,7 +72,7 @@ impl Mode {
         })
     }
 
-    /// A list of names with commas between, each once.
+    /// Parses a comma-separated list of distinct names.
     pub fn list(names: &str) -> Result<Vec<Mode>> {
         let mut modes: Vec<Mode> = Vec::new();
         for name in names.split(',').map(str::trim) {
@@ -85,7 +85,7 @@ impl Mode {
         Ok(modes)
     }
 
-    /// Its cache of so many pages.
+    /// Recipe for its cache, with this many pages.
     pub fn recipe(&self, pages: u32) -> Recipe {
         let recipe = Recipe::new(self.scheme, pages);
         if self.window { recipe } else { Recipe { window: 0, ..recipe } }

@@ -1,11 +1,11 @@
-//! Deltas of recorded contents: the codec's, between the version that a policy really has and the one that is written.
+//! Deltas of recorded contents: those of the codec, between the version that a policy has cached and the one written.
 //!
-//! 1. Which version array and pages hold follows from the policy's steps, in their order: what goes into a page is
-//!    what the array holds at that step.
-//! 2. What a sector held before the trace wrote to it is not known, and makes no delta. Zeros would be a guess: what
-//!    was never written is hardly read, so a base that was has a content from before the trace.
-//! 3. A fingerprint says which contents are alike, and where their zeros are. What a codec would make of the rest is
-//!    not known, so it is counted as it is: what stands for it in a trace would be packed to nearly nothing.
+//! 1. The versions in the array and in pages follow from the policy's steps, in order: a page receives what the array
+//!    holds at that step.
+//! 2. What a sector held before the trace wrote to it is unknown, and gives no delta. Assuming zeros would be wrong:
+//!    sectors never written are rarely read, so a base that was read has content from before the trace.
+//! 3. A fingerprint says which contents are equal, and where their zeros are. How a codec would compress the rest is
+//!    unknown, so it counts uncompressed: the pattern that represents it would compress to almost nothing.
 
 use super::written::{Version, Written};
 use serde::Serialize;
@@ -16,14 +16,14 @@ use vellum_base::{Lba, SECTOR_BYTES};
 use vellum_codes::delta;
 use vellum_trace::Content;
 
-/// What became of the writes whose sectors the cache had a base of.
+/// Statistics of writes to sectors for which the cache had a base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Made {
-    /// How many.
+    /// Number of such writes.
     pub bases: u64,
-    /// Those without a delta: it fits no delta page, or nobody knows what it would be.
+    /// Those without a delta: it does not fit a delta page, or its contents are unknown.
     pub none: u64,
-    /// The mean length of the deltas that there are, as a share of a sector; None: there are none.
+    /// Mean length of the deltas, as a share of a sector; None if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_share: Option<f64>,
 }
@@ -32,11 +32,11 @@ pub struct Made {
 #[derive(Clone, Debug)]
 pub(super) struct Recorded {
     written: Arc<Written>,
-    /// What the array holds, where the trace has said so.
+    /// Versions in the array, for sectors that the trace has written.
     array: FixedMap<u64, Version>,
-    /// Whose version pages hold, and which.
+    /// Sector and version in each page.
     pages: Vec<(Lba, Version)>,
-    /// The write that is under way.
+    /// The write in progress.
     next: (Lba, Version),
     bases: u64,
     none: u64,
@@ -62,8 +62,8 @@ impl Recorded {
         }
     }
 
-    /// The n-th sector of a request is written, and the policy has this base for it: the length of the delta, if there
-    /// is one.
+    /// Length of the delta of a write to the n-th sector of a request, given the policy's base; None if there is no
+    /// delta.
     pub fn write(&mut self, lba: Lba, request: usize, nth: usize, base: Option<PageNo>) -> Option<usize> {
         let new = self.written.version(request, nth);
         self.next = (lba, new);
@@ -93,7 +93,7 @@ impl Recorded {
         fits.then_some(self.coded.len())
     }
 
-    /// The steps of a request.
+    /// Follows the steps of a request.
     pub fn follow(&mut self, steps: &Steps) {
         for step in &steps.list {
             match *step {
@@ -110,12 +110,12 @@ impl Recorded {
         }
     }
 
-    /// A sector was trimmed or zeroed.
+    /// Notes that a sector was trimmed or zeroed.
     pub fn forget(&mut self, lba: Lba) {
         self.array.insert(lba.0, Version::ZERO);
     }
 
-    /// A page takes what the array holds of a sector.
+    /// Copies into a page what the array holds of a sector.
     fn hold(&mut self, page: PageNo, lba: Lba) {
         self.put(page, (lba, self.array.get(&lba.0).copied().unwrap_or(Version::UNKNOWN)));
     }
@@ -151,21 +151,21 @@ mod tests {
     const LBA: Lba = Lba(7);
     const PAGE: PageNo = PageNo(3);
 
-    /// A text that differs from any other in so many bytes, one in eight.
+    /// The same text for any `bytes`, except for that many bytes, one in every eight.
     fn text(bytes: usize) -> Vec<u8> {
         let mut sector: Vec<u8> = (0..SECTOR_BYTES).map(|i| b"recorded contents "[i % 18]).collect();
         (0..bytes).for_each(|i| sector[i * 8] ^= bytes as u8 | 1);
         sector
     }
 
-    /// The n-th of texts that differ in a few bytes.
+    /// The n-th of some texts that differ in a few bytes.
     fn numbered(n: u32) -> Vec<u8> {
         let mut sector = text(0);
         sector[100..104].copy_from_slice(&n.to_le_bytes());
         sector
     }
 
-    /// One sector's versions, a request each.
+    /// Versions of one sector, one per request.
     fn recorded(contents: impl IntoIterator<Item = Content>) -> Recorded {
         let mut gather = Gather::new();
         for content in contents {
@@ -211,7 +211,7 @@ mod tests {
         );
     }
 
-    /// A page that takes its delta in, one that goes to the SSD, and one that is written anew.
+    /// Pages that are updated with their delta, promoted to the SSD, and rewritten.
     #[test]
     fn the_base_follows_the_steps() {
         let versions = [text(0), text(20), text(400), text(21)];
@@ -222,14 +222,14 @@ mod tests {
         recorded.write(LBA, 1, 0, Some(memory));
         recorded.follow(&steps(&[Step::WriteWithoutParity(LBA), Step::Refresh(memory)]));
         assert_eq!(recorded.write(LBA, 2, 0, Some(memory)), Some(codec(&versions[1], &versions[2])));
-        // What is refreshed before the write is the version before it.
+        // A refresh before the write gets the previous version.
         recorded.follow(&steps(&[Step::Refresh(memory), Step::WriteWithoutParity(LBA)]));
         assert_eq!(recorded.write(LBA, 3, 0, Some(memory)), Some(codec(&versions[1], &versions[3])));
         recorded.follow(&steps(&[Step::WriteWithoutParity(LBA), Step::Refresh(memory)]));
         recorded.follow(&steps(&[Step::Promote { from: memory, to: flash, lba: LBA }]));
         assert_eq!(recorded.write(LBA, 2, 0, Some(flash)), Some(codec(&versions[3], &versions[2])));
         assert_eq!(recorded.write(LBA, 3, 0, Some(flash)), Some(0), "the same content again");
-        // A copy is of the page, whatever the array has by then.
+        // A promotion copies the page, whatever the array holds by then.
         recorded.write(LBA, 1, 0, Some(flash));
         recorded.follow(&steps(&[Step::WriteWithoutParity(LBA)]));
         recorded.follow(&steps(&[Step::Promote { from: flash, to: memory, lba: LBA }]));
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(recorded.made(), Made { bases: 2, none: 1, mean_share: Some(0.0) });
     }
 
-    /// What stands for unlike contents in a trace repeats every eight bytes, as they did not.
+    /// The pattern for different contents in a trace repeats every eight bytes, unlike the contents themselves.
     #[test]
     fn fingerprints_are_not_packed() {
         let patterns = [1, 2].map(|n| Content::Pattern(Pattern::unique(n)));
@@ -284,8 +284,8 @@ mod tests {
         assert!((1024..=2100).contains(&half), "zeros are known to be alike: {half}");
     }
 
-    /// Whatever a policy does: a page that it calls the newest version has what the array has, and the base of a delta
-    /// is an earlier one.
+    /// For any policy: a page that it calls the newest version equals the array, and the base of a delta is an earlier
+    /// version.
     #[test]
     fn pages_have_what_policies_say() {
         let shape = Shape { level: Level::Raid5, members: 5, chunk_sectors: 4, rows: 40 };

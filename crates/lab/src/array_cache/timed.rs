@@ -1,10 +1,10 @@
-//! How long requests take: steps on modelled disks and an SSD, event by event.
+//! Response times: steps on modelled disks and an SSD, as a discrete-event simulation.
 //!
-//! 1. A disk does one call at a time. Calls that a requester waits for go before those that nobody waits for; within
-//!    those two classes the first come is the first served.
-//! 2. Sectors of one request that follow each other on a disk are one call. Writes with parity read what
+//! 1. A disk processes one call at a time. Calls that a requester waits for precede those that nobody waits for; each
+//!    of the two classes is served in order of arrival.
+//! 2. Sectors of one request that are consecutive on a disk are one call. Writes with parity read what
 //!    `vellum_array::plan` says, and then write.
-//! 3. The policy is asked when a request comes. The array's log is in NVRAM, and takes no time.
+//! 3. The policy is called when a request arrives. The array's log is in NVRAM, and takes no time.
 
 mod calls;
 mod clocked;
@@ -27,7 +27,7 @@ pub(super) use self::clocked::Clocked;
 pub use self::clocked::{Response, Times};
 pub(super) use self::disks::Ssd;
 
-/// When requests come.
+/// When requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
     /// At the times of the trace, this many times as fast.
@@ -35,9 +35,9 @@ pub enum Arrivals {
         /// 1 for the trace's own times.
         speed: f64,
     },
-    /// Each of so many clients asks when it was answered.
+    /// Each client issues its next request when the last one is answered.
     Closed {
-        /// How many.
+        /// Number of clients.
         clients: usize,
     },
 }
@@ -47,13 +47,13 @@ pub enum Arrivals {
 pub struct Hardware {
     /// The array.
     pub shape: Shape,
-    /// Its members.
+    /// Model of its members.
     pub disk: HddModel,
     /// The cache's SSD.
     pub ssd: Preset,
 }
 
-/// The whole workload through a policy on these devices. `partial`: a write in part changes no more than its part.
+/// Runs a workload through a policy on these devices. `partial`: a partial write changes only the bytes it covers.
 pub fn time(
     policy: &mut dyn Policy,
     workload: &Workload,
@@ -91,7 +91,7 @@ pub fn time(
     Ok((run.asked.totals, run.clock.times(busy_s)))
 }
 
-/// What happens next.
+/// An event of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Comes(usize),
@@ -108,7 +108,7 @@ struct Run<'a> {
     ssd: Ssd,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     order: u64,
-    /// Parts of each request that are under way, and when it came.
+    /// Pending parts of each request, and its time of arrival.
     open: Vec<(u32, Nanos)>,
     next: usize,
     closed: bool,
@@ -121,7 +121,7 @@ impl Run<'_> {
         self.events.push(Reverse((time, self.order, event)));
     }
 
-    /// A client asks for the next request.
+    /// A client issues the next request.
     fn next_request(&mut self, now: Nanos) {
         if self.next < self.workload.requests.len() {
             self.at(now, Event::Comes(self.next));
@@ -153,7 +153,7 @@ impl Run<'_> {
             self.asked.ask(of.kind, touched);
             self.calls.add(&self.asked.steps);
         }
-        // One part more than there is, so that it is not answered before all parts are under way.
+        // One part more than there are, so that the request is not answered before all its parts are under way.
         self.open[request] = (1, now);
         let (reads, writes) = self.calls.ssd_waited_for();
         if reads + writes > 0 {

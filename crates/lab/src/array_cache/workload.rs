@@ -1,4 +1,4 @@
-//! A trace as sectors of an array: what each request touches, in memory, so that every mode replays the same.
+//! A trace as sectors of an array: what each request touches, held in memory so that every mode replays the same.
 
 use super::asked::Touched;
 use super::written::{Gather, Written};
@@ -14,7 +14,7 @@ use vellum_trace::{ByteLen, ByteOffset, Request, RequestKind, RequestSource, Sum
 pub enum PageKind {
     /// Reads them.
     Read,
-    /// Writes them, or a part of the first and the last.
+    /// Writes them; the first and the last possibly in part.
     Write,
     /// Trims or zeroes them.
     Forget,
@@ -23,20 +23,20 @@ pub enum PageKind {
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub struct PageRequest {
-    /// When it comes.
+    /// Time of arrival.
     pub time: Nanos,
     /// Its first sector.
     pub lba: Lba,
-    /// How many.
+    /// Number of sectors.
     pub sectors: u32,
     /// What it does.
     pub kind: PageKind,
-    /// Bytes of the first sector that it touches, and of the last.
+    /// Bytes touched of the first sector, and of the last.
     pub ends: (u16, u16),
 }
 
 impl PageRequest {
-    /// Its sectors, and how many bytes of each it touches. `request` is its place in the workload.
+    /// Its sectors, and how many bytes of each it touches. `request` is its index in the workload.
     pub fn touched(&self, request: usize) -> impl Iterator<Item = Touched> + use<> {
         let Self { lba, sectors, ends, .. } = *self;
         (0..sectors).map(move |i| {
@@ -69,24 +69,24 @@ impl PageRequest {
 /// A workload in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// In the order in which they come.
+    /// In order of arrival.
     pub requests: Vec<PageRequest>,
-    /// Behind the last sector.
+    /// The last sector plus one.
     pub sectors: u64,
-    /// Sectors that are touched at all; that are read; that are written.
+    /// Distinct sectors touched, read, and written.
     pub unique: [u64; 3],
-    /// Sectors read and written, each time counted.
+    /// Sectors read and written, counted every time.
     pub pages: [u64; 2],
-    /// What was written, if it was asked for.
+    /// What was written, if requested.
     pub written: Option<Arc<Written>>,
 }
 
 impl Workload {
-    /// The whole trace; what is moved below the beginning by `shift` begins there.
+    /// Loads the whole trace; requests that `shift` would move to before the beginning start at the beginning.
     ///
     /// # Errors
-    /// What the source says; [`vellum_base::Kind::Invalid`] for a trace of several devices if one is wanted, and for
-    /// one without reads and writes.
+    /// Those of the source; [`vellum_base::Kind::Invalid`] for a trace of several devices if a single one is expected,
+    /// and for one without reads and writes.
     pub fn load(
         open: &dyn Fn() -> Result<Box<dyn RequestSource>>,
         devices: Devices,
@@ -95,11 +95,11 @@ impl Workload {
         Workload::gather(open, devices, shift, None)
     }
 
-    /// The same with what was written, which takes as much memory as there are distinct contents.
+    /// Like [`Workload::load`], with what was written; needs memory for all distinct contents.
     ///
     /// # Errors
-    /// As for [`Workload::load`]; [`vellum_base::Kind::Invalid`] for a shift of parts of sectors, too: what sectors
-    /// hold then is not what the trace has.
+    /// As for [`Workload::load`]; also [`vellum_base::Kind::Invalid`] for a shift that is not a multiple of a sector,
+    /// since sectors then do not have the contents in the trace.
     pub fn load_written(
         open: &dyn Fn() -> Result<Box<dyn RequestSource>>,
         devices: Devices,
@@ -156,7 +156,7 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Counts what is touched.
+    /// Counts touched sectors.
     fn survey(&mut self) {
         let mut seen: [FixedSet<u64>; 3] = Default::default();
         for request in &self.requests {

@@ -1,36 +1,36 @@
-//! What a trace says was written, sector by sector: deltas of real contents are made of it.
+//! What a trace says was written, by sector: the source of deltas of real contents.
 //!
-//! 1. Equal contents are one version, whoever wrote them.
-//! 2. All versions are in memory, each once and without its zero lines: so much as the trace has of distinct contents.
+//! 1. Equal contents are one version, whichever sector they were written to.
+//! 2. All versions are in memory, each once and without its zero lines: as many as the trace has distinct contents.
 
 use serde::Serialize;
 use vellum_base::hash::FixedMap;
 use vellum_trace::{Content, Request, RequestKind};
 
-/// One content among those of a trace.
+/// A distinct content of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version(u32);
 
 impl Version {
-    /// Zeros: what was trimmed.
+    /// Zeros, as after a trim.
     pub const ZERO: Version = Version(0);
-    /// Nobody knows: what a sector held before the trace wrote to it, and what a trace does not say.
+    /// Unknown: what a sector held before the trace wrote to it, and what a trace does not say.
     pub const UNKNOWN: Version = Version(u32::MAX);
 }
 
-/// Written sectors by what their trace says of them.
+/// Number of written sectors, by what their trace says of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Kept {
-    /// Their bytes, or that they are zeros.
+    /// The bytes are known, or are all zeros.
     pub real: u64,
-    /// Which of them are alike, not what they hold.
+    /// It is known which of them are equal, but not the bytes.
     pub fingerprints: u64,
-    /// Nothing.
+    /// Nothing is known.
     pub unknown: u64,
 }
 
 impl Kept {
-    /// Of one sector at least.
+    /// True if something is known of at least one sector.
     pub fn says_something(self) -> bool {
         self.real + self.fingerprints > 0
     }
@@ -41,31 +41,31 @@ impl Kept {
 pub struct Written {
     /// By version.
     contents: Vec<Content>,
-    /// Of all written sectors, in the order of the requests.
+    /// Versions of all written sectors, in the order of the requests.
     sectors: Vec<Version>,
-    /// The first sector of each request.
+    /// Index of each request's first sector.
     starts: Vec<usize>,
     kept: Kept,
 }
 
 impl Written {
-    /// How many sectors have what.
+    /// How many sectors have which kind of content.
     pub fn kept(&self) -> Kept {
         self.kept
     }
 
-    /// What a request wrote to the n-th of its sectors.
+    /// What a request wrote to its n-th sector.
     pub(super) fn version(&self, request: usize, nth: usize) -> Version {
         self.sectors[self.starts[request] + nth]
     }
 
-    /// None if nobody knows.
+    /// Content of a version; None if unknown.
     pub(super) fn content(&self, version: Version) -> Option<&Content> {
         self.contents.get(version.0 as usize)
     }
 }
 
-/// Gathers [`Written`], request by request.
+/// Builds [`Written`], request by request.
 pub(super) struct Gather {
     written: Written,
     known: FixedMap<Content, Version>,
@@ -82,7 +82,7 @@ impl Gather {
         Gather { written, known: FixedMap::from_iter([(Content::Zero, Version::ZERO)]) }
     }
 
-    /// The next request.
+    /// Adds the next request.
     pub fn add(&mut self, request: &Request) {
         self.written.starts.push(self.written.sectors.len());
         if request.kind != RequestKind::Write {

@@ -1,8 +1,8 @@
-//! What is equal to what in real files, without their bytes: the contents of experiments on deduplication.
+//! Which chunks of real files are equal, without their bytes: the contents of experiments on deduplication.
 //!
 //! [`Contents`] has a number for each chunk of 2 KiB of each file, in reading order; equal chunks have equal numbers.
-//! Chunks of 4 to 32 KiB follow, with the same meaning as in [`crate::dedup_scan`]. It is surveyed from directory trees
-//! ([`tree`]), read from the form in which surveys are kept ([`packed`]), or made up ([`synthetic`]).
+//! Those of chunks of 4 to 32 KiB are derived, with the same meaning as in [`crate::dedup_scan`]. Contents are surveyed
+//! from directory trees ([`tree`]), read from the stored form of a survey ([`packed`]), or generated ([`synthetic`]).
 
 pub mod packed;
 pub mod synthetic;
@@ -12,30 +12,30 @@ use crate::dedup_scan::{CHUNK_BYTES, ChunkFigures, Counted, SIZES};
 use std::collections::BTreeMap;
 use vellum_base::hash::FixedMap;
 
-/// The number of a chunk of zeros. Others count from 1 in the order in which they were first seen.
+/// The number of a chunk of zeros. Others are numbered from 1 in order of first appearance.
 pub const ZERO: u32 = 0;
 
 /// See the module.
 ///
-/// Invariant: the files' chunks are as many as `chunks`, and numbers are given in order, without gaps.
+/// Invariant: the counts in `files` add up to the length of `chunks`; numbers are assigned in order, without gaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// What was surveyed, in words.
+    /// Description of what was surveyed.
     pub about: String,
-    /// Chunks of 2 KiB of each file; the last one is filled up with zeros.
+    /// Number of chunks of 2 KiB of each file; the last chunk is padded with zeros.
     pub files: Vec<u32>,
-    /// The number of each chunk's content.
+    /// Number of each chunk's content.
     pub chunks: Vec<u32>,
 }
 
 impl Contents {
-    /// Bytes, tails filled up.
+    /// Size in bytes, with padded tails.
     pub fn bytes(&self) -> u64 {
         self.chunks.len() as u64 * CHUNK_BYTES[0]
     }
 
-    /// The numbers of chunks of `CHUNK_BYTES[size]`, each file beginning a chunk and its last one filled with zeros.
-    /// They count as [`Contents::chunks`] do.
+    /// Numbers of the chunks of `CHUNK_BYTES[size]`. Each file begins a chunk, and its last one is padded with zeros.
+    /// Numbers are assigned as in [`Contents::chunks`].
     ///
     /// # Panics
     /// If there is no such size.
@@ -49,14 +49,14 @@ impl Contents {
         numbers
     }
 
-    /// What a scan of these files finds: redundancy and skew at every chunk size.
+    /// Result of a scan of these files: redundancy and skew at every chunk size.
     pub fn figures(&self) -> Vec<ChunkFigures> {
         let of = |size: usize| figures(CHUNK_BYTES[size], &self.numbers(size));
         (0..SIZES).map(of).collect()
     }
 }
 
-/// What a scan of chunks with these numbers finds.
+/// Result of a scan of chunks with these numbers.
 pub fn figures(chunk_bytes: u64, numbers: &[u32]) -> ChunkFigures {
     let mut copies = vec![0u32; numbers.iter().max().map_or(0, |most| *most as usize + 1)];
     numbers.iter().for_each(|number| copies[*number as usize] += 1);
@@ -69,7 +69,7 @@ pub fn figures(chunk_bytes: u64, numbers: &[u32]) -> ChunkFigures {
     ChunkFigures::of(&Counted { chunk_bytes, chunks, zero_chunks, level: 0, by_copies })
 }
 
-/// Pairs of neighbours in a file, each with a number for what it is. Leaves the pairs of each file in `files`.
+/// Numbers for pairs of neighbouring chunks of a file. Sets `files` to the number of pairs in each file.
 fn joined(numbers: &[u32], files: &mut [u32]) -> Vec<u32> {
     let mut seen: FixedMap<(u32, u32), u32> = FixedMap::default();
     let mut pairs = Vec::with_capacity(numbers.len() / 2 + files.len());

@@ -1,4 +1,4 @@
-//! The form in which surveys are kept: runs of new contents, of zeros, and of what was there before.
+//! The stored form of surveys: runs of new contents, of zeros, and of repeated contents.
 //!
 //! ```text
 //! "VLMCONT1"                                      magic and version
@@ -11,7 +11,7 @@
 //! CRC-32C of all before, four bytes, little endian
 //! ```
 //!
-//! Numbers are unsigned LEB128. Contents count from 1 in the order in which they appear.
+//! Numbers are unsigned LEB128. Contents are numbered from 1 in order of first appearance.
 
 use super::{Contents, ZERO};
 use vellum_base::{Error, Result};
@@ -20,10 +20,10 @@ const MAGIC: &[u8; 8] = b"VLMCONT1";
 const NEW: u64 = 0;
 const AGAIN: u64 = 1;
 const ZEROS: u64 = 2;
-/// No survey has more chunks: 256 GiB.
+/// Most chunks of a survey: 256 GiB.
 const CHUNKS_MAX: u64 = 1 << 27;
 
-/// The packed form.
+/// Encodes a survey.
 pub fn encode(contents: &Contents) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     put(&mut out, contents.about.len() as u64);
@@ -37,7 +37,7 @@ pub fn encode(contents: &Contents) -> Vec<u8> {
     out
 }
 
-/// The survey in these bytes. What is not one is [`vellum_base::Kind::Corrupt`].
+/// Decodes a survey. Invalid input is [`vellum_base::Kind::Corrupt`].
 pub fn decode(bytes: &[u8]) -> Result<Contents> {
     parse(bytes).ok_or_else(|| Error::corrupt("this is no survey of contents, or a damaged one"))
 }
@@ -51,7 +51,7 @@ fn put(out: &mut Vec<u8>, mut value: u64) {
 }
 
 fn put_runs(out: &mut Vec<u8>, chunks: &[u32]) {
-    // Where each content was last.
+    // Position of the last occurrence of each content.
     let mut last = vec![0usize];
     let mut at = 0;
     while at < chunks.len() {
@@ -72,7 +72,7 @@ fn put_runs(out: &mut Vec<u8>, chunks: &[u32]) {
     }
 }
 
-/// The longest run from `at`: its kind, its length, and of one that was there before how far back.
+/// The longest run from `at`: its kind, its length and, for a repeated one, how far back the original is.
 fn run_at(chunks: &[u32], at: usize, last: &[usize]) -> (u64, usize, usize) {
     let first = chunks[at];
     let rest = &chunks[at..];
@@ -98,7 +98,7 @@ fn parse(bytes: &[u8]) -> Option<Contents> {
     let (about, rest) = left.split_at_checked(length)?;
     left = rest;
     let count = take(&mut left)?;
-    // Each file takes a byte at least: no more memory than the input's length says.
+    // Each file takes at least a byte of input, so memory is bounded by the length of the input.
     let files = (0..count.min(left.len() as u64 + 1))
         .map(|_| u32::try_from(take(&mut left)?).ok())
         .collect::<Option<Vec<u32>>>()?;
@@ -112,7 +112,7 @@ fn parse(bytes: &[u8]) -> Option<Contents> {
     })
 }
 
-/// As many chunks as the files have: before they take memory.
+/// Fails before taking memory if the number of chunks is not that of the files.
 fn parse_runs(left: &mut &[u8], in_files: u64) -> Option<Vec<u32>> {
     let count = take(left).filter(|count| *count <= CHUNKS_MAX && *count == in_files)?;
     let (mut chunks, mut next) = (Vec::new(), 1u32);
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Numbers in the order of their first appearance.
+    /// Renumbers by order of first appearance.
     fn in_order(raw: Vec<u8>) -> Vec<u32> {
         let mut names = vec![0u8];
         let mut number = |raw: u8| match names.iter().position(|name| *name == raw) {

@@ -2,19 +2,19 @@
 
 use vellum_trace::generate::Seeded;
 
-/// What a set of pages is to look like: the words of the SES-Dedup paper's Tables III and IV.
+/// Properties of a set of pages, in the terms of the SES-Dedup paper's Tables III and IV.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Skew {
-    /// Duplicates among all pages.
+    /// Share of duplicates among all pages.
     pub duplicate_share: f64,
-    /// Contents with more than two copies among those with more than one.
+    /// Share of contents with more than two copies among those with more than one.
     pub hot_share: f64,
-    /// Duplicates of those among all duplicates.
+    /// Share of their duplicates among all duplicates.
     pub hot_share_of_duplicates: f64,
 }
 
-/// So many pages. A cold content has one duplicate. A hot one has two, and of what is left the hot ones have a part
-/// each that falls with their rank, as one over it: the paper says how many hot ones there are, not how hot they are.
+/// Generates this many pages. A cold content has one duplicate. A hot one has two; the remaining duplicates are divided
+/// among the hot ones in proportion to 1/rank: the paper says how many hot ones there are, not how hot they are.
 pub fn pages(skew: &Skew, pages: u32, seed: u64) -> Vec<u32> {
     let duplicates = (f64::from(pages) * skew.duplicate_share).round();
     let cold = (duplicates * (1.0 - skew.hot_share_of_duplicates)).round();
@@ -34,14 +34,14 @@ pub fn pages(skew: &Skew, pages: u32, seed: u64) -> Vec<u32> {
     numbers
 }
 
-/// Puts them into random order.
+/// Shuffles the items.
 pub(crate) fn shuffle<T>(items: &mut [T], rng: &mut Seeded) {
     for i in (1..items.len()).rev() {
         items.swap(i, rng.below(i as u64 + 1) as usize);
     }
 }
 
-/// Counts contents in the order of their first appearance, as [`super::Contents`] does.
+/// Renumbers contents in order of first appearance, as [`super::Contents`] does.
 fn renumber(numbers: &mut [u32]) {
     let most = numbers.iter().max().map_or(0, |most| *most as usize);
     let mut new = vec![0; most + 1];

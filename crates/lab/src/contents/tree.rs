@@ -1,6 +1,6 @@
-//! Surveys directory trees and files, in the order of their names.
+//! Surveys directory trees and files, in order of their names.
 //!
-//! Unlike [`crate::dedup_scan`] it keeps the order, which a workload needs, and reads with one thread.
+//! Unlike [`crate::dedup_scan`], this preserves the order, which a workload needs, and reads with one thread.
 
 use super::{Contents, ZERO};
 use crate::Progress;
@@ -28,10 +28,10 @@ pub fn survey(about: &str, paths: &[PathBuf], bytes_max: u64, progress: &dyn Pro
     Ok(survey.contents)
 }
 
-/// Visits the bytes of the regular files below `paths`, or of those named themselves, each file once, until `bytes_max`
-/// have been visited: pieces of a MiB, of which the last of a file is filled with zeros to a whole chunk; and
-/// whether it is the first. Symbolic links below are not followed, other file systems not entered; what cannot be read
-/// is left out.
+/// Visits the bytes of the regular files below `paths`, or named there, each file once, until `bytes_max` have been
+/// visited. `visit` is passed pieces of a MiB, the last of a file padded with zeros to a whole chunk, and whether the
+/// piece is the first of its file. Symbolic links below `paths` are not followed, and other file systems not entered.
+/// What cannot be read is left out.
 pub fn each_piece(paths: &[PathBuf], bytes_max: u64, visit: &mut dyn FnMut(&[u8], bool)) -> Result<()> {
     let mut walk = Walk { left: bytes_max, met: FixedSet::default(), buffer: vec![0; PIECE_BYTES], visit };
     for path in paths {
@@ -42,9 +42,9 @@ pub fn each_piece(paths: &[PathBuf], bytes_max: u64, visit: &mut dyn FnMut(&[u8]
 }
 
 struct Walk<'a> {
-    /// Bytes that are still wanted.
+    /// Bytes left to visit.
     left: u64,
-    /// Device and inode of files with several names.
+    /// Device and inode of files with several links.
     met: FixedSet<(u64, u64)>,
     buffer: Vec<u8>,
     visit: &'a mut dyn FnMut(&[u8], bool),
@@ -67,7 +67,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A file that ends with an error is visited as far as it could be read.
+    /// If reading fails, the file is visited as far as it could be read.
     fn file(&mut self, path: &Path) {
         let Ok(mut file) = File::open(path) else { return };
         let mut begins = true;
@@ -116,7 +116,7 @@ impl Survey {
     }
 }
 
-/// As much as there is, and can be read.
+/// Reads as much as possible into the buffer; returns the number of bytes.
 fn fill(file: &mut File, buffer: &mut [u8]) -> usize {
     let mut got = 0;
     while got < buffer.len() {

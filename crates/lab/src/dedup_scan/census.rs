@@ -1,11 +1,11 @@
-//! How often each fingerprint of each chunk size was seen, by all threads, within a limit of memory.
+//! Number of occurrences of each fingerprint at each chunk size, counted by all threads, within a memory limit.
 //!
-//! Where a chunk size has more fingerprints than fit, those are kept whose lowest `level` bits are zero: one in
-//! 2^level, each with its exact count. As the lowest bits are as good as random it is a fair sample of contents.
+//! If a chunk size has more fingerprints than fit, only those whose lowest `level` bits are zero are kept: one in
+//! 2^level, each with its exact count. As the lowest bits are practically random, this is a fair sample of contents.
 //!
-//! Invariant: the level at the end is the least at which no shard holds more than its limit, whatever the order in
-//! which fingerprints came. (A level rises only if a shard is over its limit with a part of what will be there in the
-//! end; what a higher level keeps was kept, and counted, at all lower ones.)
+//! Invariant: the final level is the least at which no shard exceeds its limit, whatever the order of fingerprints. (A
+//! level rises only if a shard exceeds its limit with a part of its final contents; whatever a higher level keeps was
+//! kept, and counted, at all lower ones.)
 
 use super::counts::{Counts, ENTRY_BYTES};
 use super::{CHUNK_BYTES, SIZES, Tails};
@@ -13,26 +13,26 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vellum_base::sync::Mutex;
 
-/// Tables of a chunk size, with a lock each. Bits from `SHARD_SHIFT` say which: neither the lowest, which sample, nor
-/// the highest, which are the place in the table.
+/// Tables of a chunk size, each with its own lock. The shard is chosen by the bits from `SHARD_SHIFT`: the lowest bits
+/// select the sample, and the highest the slot in the table.
 const SHARDS: usize = 16;
 const SHARD_SHIFT: u32 = 40;
 const LEVEL_MAX: u32 = 36;
-/// Fingerprints a thread holds back for a shard, so that it does not lock for each.
+/// Fingerprints that a thread batches for a shard, to avoid locking for each.
 const BATCH: usize = 256;
 
-/// What is counted of a chunk size.
+/// Counts of a chunk size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Size of the chunks.
     pub chunk_bytes: u64,
-    /// All chunks.
+    /// Number of all chunks.
     pub chunks: u64,
     /// Of these, all zeros.
     pub zero_chunks: u64,
-    /// One fingerprint in two to the power of this was counted.
+    /// One fingerprint in 2^level was counted.
     pub level: u32,
-    /// How many fingerprints were seen so many times.
+    /// Number of fingerprints by number of occurrences.
     pub by_copies: BTreeMap<u32, u64>,
 }
 
@@ -60,7 +60,7 @@ struct Totals {
     zero_chunks: u64,
 }
 
-/// What one thread adds. Ends with [`Tally::finish`].
+/// Collects the counts of one thread. Must be ended with [`Tally::finish`].
 pub struct Tally<'a> {
     census: &'a Census,
     tails: Tails,
@@ -69,8 +69,8 @@ pub struct Tally<'a> {
 }
 
 impl Census {
-    /// Tables that take at most `memory_bytes` when full. Each chunk size has twice as much as the next, since it has
-    /// twice as many chunks.
+    /// Creates tables that take at most `memory_bytes` when full. Each chunk size gets twice as much as the next larger
+    /// one, since it has twice as many chunks.
     pub fn new(memory_bytes: u64) -> Census {
         let parts = (1u64 << SIZES) - 1;
         let limit = |size: usize| {
@@ -80,20 +80,20 @@ impl Census {
         Census { sizes: std::array::from_fn(|size| SizeCensus::new(limit(size))) }
     }
 
-    /// For one thread to add to.
+    /// A tally for one thread.
     pub fn tally(&self, tails: Tails) -> Tally<'_> {
         let batches = (0..SIZES * SHARDS).map(|_| Vec::with_capacity(BATCH)).collect();
         Tally { census: self, tails, batches, totals: [Totals::default(); SIZES] }
     }
 
-    /// What was counted, by chunk size, when all tallies are finished.
+    /// The counts by chunk size, once all tallies are finished.
     pub fn counted(&self) -> [Counted; SIZES] {
         std::array::from_fn(|size| self.sizes[size].counted(CHUNK_BYTES[size]))
     }
 }
 
 impl Tally<'_> {
-    /// One more chunk of the size with this index; `None` if it is all zeros.
+    /// Adds a chunk of the size with this index; `None` if it is all zeros.
     pub fn add(&mut self, size: usize, fingerprint: Option<u64>) {
         self.totals[size].chunks += 1;
         let Some(fingerprint) = fingerprint else {
@@ -111,7 +111,7 @@ impl Tally<'_> {
         }
     }
 
-    /// Zeros, beginning at a chunk of every size.
+    /// Adds zeros that begin at a chunk boundary of every size.
     pub fn add_zeros(&mut self, bytes: u64) {
         for (totals, chunk_bytes) in self.totals.iter_mut().zip(CHUNK_BYTES) {
             let chunks = self.tails.chunks(bytes, chunk_bytes);
@@ -120,7 +120,7 @@ impl Tally<'_> {
         }
     }
 
-    /// Hands over what was held back.
+    /// Adds the batched fingerprints and the totals to the census.
     pub fn finish(mut self) {
         for (i, batch) in self.batches.iter_mut().enumerate() {
             self.census.sizes[i / SHARDS].add(i % SHARDS, batch);
@@ -194,7 +194,7 @@ mod tests {
 
     const CONTENTS: u64 = 60_000;
 
-    /// Content `i` is there `i % 5 + 1` times.
+    /// Content `i` occurs `i % 5 + 1` times.
     fn fingerprints() -> Vec<u64> {
         (0..CONTENTS)
             .flat_map(|i| std::iter::repeat_n(xxh3_64(&i.to_le_bytes()), i as usize % 5 + 1))

@@ -1,4 +1,4 @@
-//! A scan as charts and a table.
+//! Presents a scan as charts and a table.
 
 use super::{ChunkFigures, Scan};
 use crate::experiment::Table;
@@ -8,7 +8,7 @@ type Column = (&'static str, fn(&ChunkFigures) -> String);
 type Series = (&'static str, fn(&ChunkFigures) -> f64);
 
 impl Scan {
-    /// Redundancy and its skew by chunk size, and what tables catch at one size.
+    /// Redundancy and its skew by chunk size, and the duplicates that tables catch at one size.
     pub(crate) fn charts(&self, chunk_bytes: u64) -> Vec<Chart> {
         let mut charts = vec![
             self.by_size(

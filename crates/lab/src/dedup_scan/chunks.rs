@@ -1,19 +1,19 @@
-//! Fingerprints of all chunk sizes in one pass over the bytes.
+//! Fingerprints at all chunk sizes in one pass over the bytes.
 //!
-//! Chunk sizes double, and a group of the largest holds whole chunks of all. Only the smallest chunks are hashed; the
-//! fingerprint of a larger chunk is the hash of those of its two halves. Zeros have no fingerprint.
+//! Chunk sizes double, and a group of the largest size is whole chunks of every size. Only the smallest chunks are
+//! hashed; a larger chunk's fingerprint is the hash of those of its two halves. Zeros have no fingerprint.
 
 use super::{CHUNK_BYTES, SIZES, Tails};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// Bytes of the largest chunk; pieces of a file that are read apart begin at multiples of it.
+/// Bytes of the largest chunk; pieces of a file that are read separately begin at multiples of it.
 pub const GROUP_BYTES: u64 = CHUNK_BYTES[SIZES - 1];
 
 const LEAF_BYTES: usize = CHUNK_BYTES[0] as usize;
 const LEAVES: usize = (GROUP_BYTES / CHUNK_BYTES[0]) as usize;
 
-/// Fingerprints with a key: with another one other contents would meet. 128 bits within, so that joining halves adds
-/// nothing to the chance of that; 64 are given away.
+/// Keyed fingerprints: with another key, other contents collide. They have 128 bits internally, so that joining halves
+/// adds practically no collisions; 64 bits are emitted.
 pub struct Hasher {
     seed: u64,
 }
@@ -22,13 +22,13 @@ pub struct Hasher {
 type Node = Option<u128>;
 
 impl Hasher {
-    /// With this key.
+    /// A hasher with this key.
     pub fn new(seed: u64) -> Hasher {
         Hasher { seed }
     }
 
-    /// The chunks of a group, which only the end of a file may cut short: to `emit` go the index of the chunk size,
-    /// and the fingerprint, `None` of zeros.
+    /// Passes the chunks of a group to `emit`: the index of the chunk size, and the fingerprint (`None` for zeros).
+    /// Only a group at the end of a file may be shorter than [`GROUP_BYTES`].
     pub fn group(&self, bytes: &[u8], tails: Tails, mut emit: impl FnMut(usize, Option<u64>)) {
         debug_assert!(bytes.len() as u64 <= GROUP_BYTES);
         let mut nodes = [None; LEAVES];

@@ -1,13 +1,13 @@
-//! A table of fingerprints and how often each was seen: 12 bytes a slot, as there may be hundreds of millions.
+//! A table of fingerprints and their number of occurrences: 12 bytes per slot, as there may be hundreds of millions.
 //!
-//! Open addressing with linear probing. A slot's place follows from the high bits of its fingerprint, which is a good
-//! hash itself; 0 marks a free slot.
+//! Open addressing with linear probing. A fingerprint is a good hash itself, so its high bits give the slot; 0 marks a
+//! free slot.
 
-/// At most this share of the slots is used, in quarters.
+/// Maximum load factor, in quarters.
 const FULL_QUARTERS: usize = 3;
 const SLOTS_AT_FIRST: usize = 64;
 
-/// Bytes an entry takes in a table that is full.
+/// Bytes per entry of a full table.
 pub const ENTRY_BYTES: u64 = (8 + 4) * 4 / FULL_QUARTERS as u64;
 
 /// See the module.
@@ -19,9 +19,9 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts one more of `fingerprint`, in a table that will not hold more than `limit` and one.
+    /// Counts one more occurrence of `fingerprint`, in a table that will hold at most `limit` + 1.
     pub fn add(&mut self, fingerprint: u64, limit: usize) {
-        // One fingerprint in 2^64 is taken for its neighbour.
+        // One fingerprint in 2^64, which is 0, is counted as 1.
         let fingerprint = fingerprint.max(1);
         if self.used >= self.fingerprints.len() * FULL_QUARTERS / 4 {
             let most = (limit.max(self.used) + 1) * 4 / FULL_QUARTERS + 2;
@@ -30,17 +30,17 @@ impl Counts {
         self.count(fingerprint, 1);
     }
 
-    /// How many fingerprints there are.
+    /// Number of distinct fingerprints.
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// Forgets fingerprints.
+    /// Removes all fingerprints but those to keep.
     pub fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         self.rebuild(self.fingerprints.len(), keep);
     }
 
-    /// Every fingerprint, and how often it was seen.
+    /// Every fingerprint with its number of occurrences.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u32)> {
         self.fingerprints.iter().copied().zip(self.seen.iter().copied()).filter(|(f, _)| *f != 0)
     }

@@ -1,97 +1,97 @@
-//! What the counts mean: redundancy, its skew, and what a table of limited size would catch.
+//! Figures derived from the counts: redundancy, its skew, and what a table of limited size would catch.
 //!
-//! All follow from how many fingerprints were seen how often, so no order shows in them. Of a sample they are
-//! estimates; the number of chunks is exact all the same, so that sampling errs only in the number of distinct ones,
-//! and contents with millions of copies, which a sample has or has not, do no harm.
+//! All are derived from how many fingerprints occur how often, so they do not depend on order. With sampling they are
+//! estimates, but the number of chunks is exact. So sampling errs only in the number of distinct chunks, and contents
+//! with millions of copies, which a sample contains or not, do no harm.
 
 use super::census::Counted;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Contents with more copies are hot (SES-Dedup paper, section V.B).
+/// Contents with more copies than this are hot (SES-Dedup paper, section V.B).
 pub const HOT_ABOVE: u32 = 2;
 
-/// Sizes of the tables, as shares of the chunks that are not zeros.
+/// Sizes of the tables, as shares of the non-zero chunks.
 const TABLE_SHARES: [f64; 5] = [0.05, 0.10, 0.15, 0.20, 1.0];
 
-/// Standard deviations of 95 % confidence.
+/// Standard deviations of a 95 % confidence interval.
 const CONFIDENCE: f64 = 1.96;
 
-/// What was found at one chunk size. Shares are between 0 and 1, and 0 of nothing.
+/// Results at one chunk size. Shares are between 0 and 1; a share of nothing is 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ChunkFigures {
     /// Size of the chunks.
     pub chunk_bytes: u64,
     /// All chunks: zeros, distinct ones and duplicates.
     pub chunks: u64,
-    /// All zeros, so that there is nothing to deduplicate.
+    /// Chunks of all zeros: there is nothing to deduplicate.
     pub zero_chunks: u64,
-    /// Different contents.
+    /// Number of distinct contents.
     pub distinct_chunks: u64,
-    /// What deduplication removes: copies beyond the first of each content.
+    /// Chunks that deduplication removes: copies beyond the first of each content.
     pub duplicate_chunks: u64,
-    /// Duplicates among all chunks.
+    /// Share of duplicates among all chunks.
     pub duplicate_share: f64,
-    /// Duplicates among chunks that are not zeros.
+    /// Share of duplicates among non-zero chunks.
     pub duplicate_share_of_nonzero: f64,
-    /// Zeros among all chunks.
+    /// Share of zeros among all chunks.
     pub zero_share: f64,
-    /// One content in so many was counted; 1: all.
+    /// One content in this many was counted; 1 if all were.
     pub sampled_one_in: u64,
-    /// `duplicate_share` is right within this, in 19 cases of 20; 0 if all were counted.
+    /// Half-width of the 95 % confidence interval of `duplicate_share`; 0 if all were counted.
     pub duplicate_share_error: f64,
-    /// Contents with more than one copy.
+    /// Number of contents with more than one copy.
     pub duplicated: u64,
-    /// Contents with more than [`HOT_ABOVE`].
+    /// Number of contents with more than [`HOT_ABOVE`].
     pub hot: u64,
-    /// Hot ones among those with more than one copy (Table III, first column).
+    /// Share of hot ones among contents with more than one copy (Table III, first column).
     pub hot_share: f64,
     /// As `duplicate_share_error`, for `hot_share`.
     pub hot_share_error: f64,
-    /// Duplicates of hot contents among all duplicates (Table III, second column).
+    /// Share of hot contents' duplicates among all duplicates (Table III, second column).
     pub hot_share_of_duplicates: f64,
     /// As `duplicate_share_error`, for `hot_share_of_duplicates`.
     pub hot_share_of_duplicates_error: f64,
-    /// The same with first copies counted, too: chunks of hot contents among all chunks with a copy.
+    /// The same with first copies included: chunks of hot contents among all chunks with a copy.
     pub hot_share_of_copies: f64,
-    /// Contents by number of copies.
+    /// Number of contents by number of copies.
     pub copies: Vec<CopiesFigures>,
-    /// What fingerprint tables of some sizes would catch.
+    /// What fingerprint tables of several sizes would catch.
     pub tables: Vec<TableFigures>,
 }
 
 /// Contents with a certain number of copies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CopiesFigures {
-    /// Fewest copies.
+    /// Smallest number of copies.
     pub copies_min: u64,
-    /// Most copies.
+    /// Largest number of copies.
     pub copies_max: u64,
-    /// How many contents.
+    /// Number of contents.
     pub contents: u64,
     /// Their copies beyond the first.
     pub duplicate_chunks: u64,
 }
 
-/// A fingerprint table of limited size, and the share of all duplicates that is caught if it holds...
+/// A fingerprint table of limited size, and the share of all duplicates that it catches if it holds...
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TableFigures {
-    /// Its size as a share of the chunks that are not zeros.
+    /// Its size as a share of the non-zero chunks.
     pub table_share: f64,
-    /// The same as a number of fingerprints.
+    /// Its size as a number of fingerprints.
     pub fingerprints: u64,
-    /// ... those with most copies: no table of this size catches more.
+    /// ... those with the most copies: no table of this size catches more.
     pub best: f64,
-    /// ... hot ones and nothing else, no matter how hot (expected value).
+    /// ... only hot ones, regardless of how hot (expected value).
     pub hot: f64,
-    /// ... just any (expected value).
+    /// ... random ones (expected value).
     pub any: f64,
 }
 
 /// Estimates of one chunk size.
 struct Estimate<'a> {
     by_copies: &'a BTreeMap<u32, u64>,
-    /// Contents that each counted one stands for.
+    /// Number of contents that each counted one represents.
     weight: u64,
     nonzero: u64,
     distinct: u64,
@@ -155,13 +155,13 @@ impl Estimate<'_> {
         }
     }
 
-    /// Share of contents that were not counted: there is no error without them.
+    /// Share of contents that were not counted: without any, there is no sampling error.
     fn missed(&self) -> f64 {
         1.0 - 1.0 / self.weight as f64
     }
 
-    /// Each content is in the sample by its own chance, 1 in `weight`: the variance of an estimated number of contents
-    /// is that number times the weight, but for the share that was counted.
+    /// Each content is sampled independently with probability 1/`weight`: the variance of an estimated number of
+    /// contents is that number times the weight, times the share that was not counted.
     fn variance(&self, contents: u64) -> f64 {
         self.missed() * self.weight as f64 * contents as f64
     }
@@ -178,8 +178,8 @@ impl Estimate<'_> {
         (share * (1.0 - share) * self.variance(self.duplicated)).sqrt() / self.duplicated as f64
     }
 
-    /// The share is 1 - c/d, with c cold contents (each has one duplicate) and d = nonzero - c - o duplicates, o being
-    /// all other contents. By its derivatives along c and o, which are counted apart.
+    /// The share is 1 - c/d, with c cold contents (each has one duplicate) and d = nonzero - c - o duplicates, where o
+    /// is the number of other contents. Uses the derivatives by c and o, which are counted independently.
     fn hot_duplicates_share_deviation(&self) -> f64 {
         if self.duplicates == 0 {
             return 0.0;
@@ -193,7 +193,7 @@ impl Estimate<'_> {
         variance.sqrt()
     }
 
-    /// By powers of two: 1, 2, 3-4, 5-8, ...
+    /// Groups contents by powers of two: 1, 2, 3-4, 5-8, ...
     fn copies(&self) -> Vec<CopiesFigures> {
         let mut rows: Vec<CopiesFigures> = Vec::new();
         for (&copies, &counted) in self.by_copies {
@@ -226,7 +226,7 @@ impl Estimate<'_> {
         TableFigures { table_share, fingerprints, best, hot, any }
     }
 
-    /// Duplicates of contents that do not belong to the `fingerprints` with most copies.
+    /// Duplicates of all contents except the `fingerprints` ones with the most copies.
     fn not_in_best(&self, fingerprints: u64) -> u64 {
         let mut room = fingerprints;
         let mut missed = 0;
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn figures_by_hand() {
-        // 50 unique, 20 twice, 10 three times, 1 eleven times; 29 zeros.
+        // 50 contents once, 20 twice, 10 three times, 1 eleven times; 29 zeros.
         let f = figures(&[(1, 50), (2, 20), (3, 10), (11, 1)], 29, 0, 160);
         assert_eq!((f.distinct_chunks, f.duplicate_chunks), (81, 20 + 20 + 10));
         assert_eq!((f.duplicate_share, f.duplicate_share_of_nonzero), (50.0 / 160.0, 50.0 / 131.0));
@@ -261,7 +261,7 @@ mod tests {
             (f.duplicate_share_error, f.hot_share_error, f.hot_share_of_duplicates_error),
             (0.0, 0.0, 0.0)
         );
-        // 5 % of 131 is 7 fingerprints: the best are the one with eleven and six with three.
+        // 5 % of 131 is 7 fingerprints: the best are the one with eleven copies and six with three.
         let table = &f.tables[0];
         assert_eq!((table.fingerprints, table.best), (7, 1.0 - 28.0 / 50.0));
         assert_eq!((table.hot, table.any), (7.0 / 11.0 * 30.0 / 50.0, 7.0 / 81.0));
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn the_error_of_a_sample_is_as_promised() {
-        // Contents 0..n, a third with one copy, a third with two, a third with five; samples by chance, 1 in 64.
+        // Contents 0..n, a third each with one, two and five copies; random samples of 1 in 64.
         const CONTENTS: u64 = 300_000;
         let copies = |i: u64| [1, 2, 5][(i % 3) as usize];
         let chunks = CONTENTS / 3 * 8;
@@ -301,7 +301,7 @@ mod tests {
             hot_far += off(f.hot_share, 0.5, f.hot_share_error);
             redundant_far += off(f.hot_share_of_duplicates, 0.8, f.hot_share_of_duplicates_error);
         }
-        // 1 in 20 may lie outside: 10 of 200, give or take 3.
+        // 1 in 20 may be outside: 10 of 200, with a standard deviation of 3.
         for far in [far, hot_far, redundant_far] {
             assert!((1..=22).contains(&far), "{far} of {SAMPLES}");
         }

@@ -1,15 +1,15 @@
-//! How much of what somebody really has would be deduplicated: the SES-Dedup paper's Figure 1 (redundancy by chunk
-//! size) and Table III (how skewed duplicates are) of directory trees, disk images and block devices. Changes nothing.
+//! How much of existing data deduplication would remove: the SES-Dedup paper's Figure 1 (redundancy by chunk size) and
+//! Table III (skew of duplicates) for directory trees, disk images and block devices. Read-only.
 //!
-//! A thread walks, the others read each file once and fingerprint it at all chunk sizes at once (`chunks`); the
-//! fingerprints are counted in tables that a limit of memory bounds (`census`); [`figures`] says what the counts
-//! mean. docs/decisions/0009 has the definitions, and what the paper leaves open.
+//! One thread walks; the others read each file once and fingerprint it at all chunk sizes at once (`chunks`).
+//! Fingerprints are counted in tables of bounded memory (`census`), from which [`figures`] are derived.
+//! docs/decisions/0009 has the definitions, and what the paper leaves open.
 //!
 //! Invariants:
-//! 1. The result is a function of the files, the options but `threads`, and the seed: no order of reading shows in it.
-//! 2. Memory for fingerprints stays within the limit; above it a sample is counted, and the result says so.
-//! 3. What cannot be read is counted and named, and is not in the figures; of a file that fails in the middle the
-//!    pieces before are.
+//! 1. The result is a function of the files, the seed and the options except `threads`, not of the order of reading.
+//! 2. Memory for fingerprints stays within the limit; beyond it a sample is counted, and the result says so.
+//! 3. What cannot be read is counted and named, and is not in the figures, except for the pieces of a file before the
+//!    one that failed.
 
 mod census;
 mod charts;
@@ -34,61 +34,61 @@ use std::path::PathBuf;
 use trouble::Troubles;
 use vellum_base::{Error, Result};
 
-/// The chunk sizes, in bytes. Each is twice the one before.
+/// The chunk sizes, in bytes, each twice the previous one.
 pub const CHUNK_BYTES: [u64; SIZES] = [2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
 /// How many chunk sizes there are.
 pub const SIZES: usize = 5;
-/// Least memory for fingerprints, in bytes: samples below it say little.
+/// Minimum memory for fingerprints, in bytes: the samples of less mean little.
 pub const MEMORY_MIN_BYTES: u64 = 1 << 20;
 
 /// How to scan.
 #[derive(Clone, Debug)]
 pub struct ScanOptions {
-    /// Threads that read. One more walks.
+    /// Number of reading threads; one more walks.
     pub threads: usize,
-    /// Most memory for fingerprints, in bytes; see [`MEMORY_MIN_BYTES`].
+    /// Maximum memory for fingerprints, in bytes; see [`MEMORY_MIN_BYTES`].
     pub memory_bytes: u64,
-    /// What becomes of the last chunk of a file.
+    /// How the last chunk of a file is treated.
     pub tails: Tails,
-    /// Goes into other file systems that are mounted below.
+    /// Enter other file systems that are mounted below.
     pub cross: bool,
-    /// Key of the fingerprints; decides which are sampled.
+    /// Key of the fingerprints, which also determines the sample.
     pub seed: u64,
 }
 
-/// What becomes of the last chunk of a file, if the file does not fill it.
+/// How the last chunk of a file is treated if the file does not fill it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tails {
-    /// It is a chunk, filled with zeros, as a file system stores it.
+    /// It is a chunk padded with zeros, as a file system stores it.
     Padded,
-    /// It does not count.
+    /// It is not counted.
     LeftOut,
 }
 
-/// What was found. The JSON form is documented in docs/json/dedup-scan.md and stable.
+/// Result of a scan. The JSON form is documented in docs/json/dedup-scan.md and stable.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scan {
-    /// Files and devices that are in the figures.
+    /// Number of files and devices in the figures.
     pub files: u64,
     /// Their bytes.
     pub file_bytes: u64,
     /// Of these, bytes in holes, which were not read.
     pub hole_bytes: u64,
-    /// What became of tails.
+    /// How tails were treated.
     pub tails: Tails,
     /// Key of the fingerprints.
     pub seed: u64,
     /// What is not in the figures.
     pub left_out: LeftOut,
-    /// What could not be read, in order of paths; at most 1000 of them.
+    /// What could not be read, ordered by path; at most 1000 entries.
     pub unread: Vec<Unread>,
     /// The figures, by chunk size.
     pub sizes: Vec<ChunkFigures>,
 }
 
 impl Tails {
-    /// Chunks of `chunk_bytes` in a file, or in a piece that begins at a chunk, of `bytes`.
+    /// Number of chunks of `chunk_bytes` in `bytes` of a file, or of a piece that begins at a chunk boundary.
     fn chunks(self, bytes: u64, chunk_bytes: u64) -> u64 {
         match self {
             Tails::Padded => bytes.div_ceil(chunk_bytes),
@@ -97,8 +97,8 @@ impl Tails {
     }
 }
 
-/// Scans directory trees, images and block devices as one set of data. `progress` counts bytes. Only a path that
-/// cannot be opened at all is an error (`Io`), or is none of these (`Invalid`).
+/// Scans directory trees, images and block devices as one set of data. `progress` counts bytes. Fails only if a path
+/// cannot be opened at all (`Io`), or is none of these (`Invalid`).
 pub fn scan(paths: &[PathBuf], options: &ScanOptions, progress: &dyn Progress) -> Result<Scan> {
     if options.threads == 0 {
         return Err(Error::invalid("a scan needs a thread"));
@@ -120,7 +120,7 @@ pub fn scan(paths: &[PathBuf], options: &ScanOptions, progress: &dyn Progress) -
     Ok(shared.conclude(options, walked, read))
 }
 
-/// What the threads of a scan have in common.
+/// State shared by the threads of a scan.
 struct Shared<'a> {
     queue: Queue,
     census: Census,
@@ -131,7 +131,7 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Walks and reads. Plain threads, as this is no engine: it reads files, and time has no part in it.
+    /// Walks and reads. Uses plain threads: this is not an engine, it reads files and does not depend on time.
     fn run(&self, roots: Vec<walk::Root>, options: &ScanOptions) -> (LeftOut, reader::Done) {
         std::thread::scope(|scope| {
             let reader = || {

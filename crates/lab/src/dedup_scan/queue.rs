@@ -1,4 +1,4 @@
-//! What is to be read: lists of small files, and large files of which every reader takes a piece.
+//! Work queue of the readers: lists of small files, and large files that are shared piece by piece.
 
 use super::chunks::GROUP_BYTES;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use vellum_base::sync::{Condvar, Mutex};
 /// Bytes of a large file that a reader takes at a time.
 pub const PIECE_BYTES: u64 = 256 * GROUP_BYTES;
 
-/// The walker may be so many files ahead: enough that the progress bar soon knows the whole, and some 100 MB of names.
+/// How far the walker may be ahead: the progress bar knows the total early, and names take about 100 MB.
 const FILES_MAX: usize = 1_000_000;
 
 /// See the module.
@@ -21,25 +21,25 @@ pub struct Queue {
     moved: Condvar,
 }
 
-/// A file or device that is open.
+/// An open file or device.
 pub struct Open {
-    /// Its name.
+    /// Its path.
     pub path: PathBuf,
     /// Its handle.
     pub file: File,
     /// Its size when it was opened.
     pub bytes: u64,
-    /// It may have holes.
+    /// True if it may have holes.
     pub sparse: bool,
-    /// A piece of it could not be read, and that was told.
+    /// True if reading a piece failed, and that was reported.
     pub failed: AtomicBool,
 }
 
-/// Work for a reader.
+/// A unit of work for a reader.
 pub enum Work {
-    /// Files that are yet to be opened.
+    /// Files to open and read.
     Files(Vec<PathBuf>),
-    /// A piece of an open file: where it begins and ends, in bytes.
+    /// A piece of an open file: begin and end, in bytes.
     Piece(Arc<Open>, u64, u64),
 }
 
@@ -48,21 +48,21 @@ struct State {
     files: VecDeque<Vec<PathBuf>>,
     files_waiting: usize,
     large: VecDeque<(Arc<Open>, u64)>,
-    /// Readers at work on files: they may find large ones.
+    /// Readers that are processing lists of files, and so may still find large ones.
     opening: usize,
     ended: bool,
 }
 
-/// Dropped when a thread panics, so that the others end and the panic gets out.
+/// Its drop, when a thread panics, ends the other threads so that the panic can propagate.
 pub struct EndOnPanic<'a>(pub &'a Queue);
 
 impl Queue {
-    /// Nothing to do yet.
+    /// An empty queue.
     pub fn new() -> Queue {
         Queue::default()
     }
 
-    /// Adds files. Waits while there are too many.
+    /// Adds files. Blocks while there are too many.
     pub fn push_files(&self, files: Vec<PathBuf>) {
         let mut state = self.state.lock();
         while state.files_waiting >= FILES_MAX && !state.ended {
@@ -73,19 +73,19 @@ impl Queue {
         self.moved.notify_all();
     }
 
-    /// Adds an open file, for all readers to share.
+    /// Adds an open file, to be shared by all readers.
     pub fn push_large(&self, file: Open) {
         self.state.lock().large.push_back((Arc::new(file), 0));
         self.moved.notify_all();
     }
 
-    /// No more files will be added but by readers.
+    /// No more files will be added, except by readers.
     pub fn end(&self) {
         self.state.lock().ended = true;
         self.moved.notify_all();
     }
 
-    /// Something to do. `None` when everything is done.
+    /// The next unit of work; `None` when all is done.
     pub fn take(&self) -> Option<Work> {
         let mut state = self.state.lock();
         loop {
@@ -105,7 +105,7 @@ impl Queue {
         }
     }
 
-    /// A reader is done with [`Work::Files`].
+    /// Called by a reader when it has processed a [`Work::Files`].
     pub fn opened(&self) {
         let mut state = self.state.lock();
         state.opening = state.opening.saturating_sub(1); // 0 after a panic

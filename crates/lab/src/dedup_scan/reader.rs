@@ -1,4 +1,4 @@
-//! A thread that reads: opens files, passes over holes, fingerprints what is there.
+//! A reader thread: opens files, skips holes, fingerprints data.
 
 use super::Shared;
 use super::census::Tally;
@@ -13,12 +13,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes read at a time: they are still in the core's own cache when they are hashed.
+/// Bytes read at a time: few enough to be in the core's own cache when they are hashed.
 const BUFFER_BYTES: usize = 8 * GROUP_BYTES as usize;
-/// Of more than this the system is told that it will be read.
+/// The system is asked to read ahead more than this.
 const ADVISE_BYTES: u64 = 128 << 10;
 
-/// What readers did.
+/// Totals of readers.
 #[derive(Clone, Copy, Default)]
 pub struct Done {
     /// Files and devices read.
@@ -30,7 +30,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// What two readers did.
+    /// The sum of two readers' totals.
     pub fn plus(self, other: Done) -> Done {
         Done {
             files: self.files + other.files,
@@ -40,7 +40,7 @@ impl Done {
     }
 }
 
-/// Opens what the user named.
+/// Opens a path that the user named.
 pub fn open_named(path: &Path) -> Result<Open> {
     let file = open(path, OFlags::CLOEXEC)?;
     let meta = file.metadata()?;
@@ -51,7 +51,7 @@ pub fn open_named(path: &Path) -> Result<Open> {
     Ok(opened(path, file, bytes, &meta))
 }
 
-/// Reads until all is read.
+/// Processes work until all is done.
 pub fn run(shared: &Shared<'_>) -> Done {
     let mut reader = Reader {
         shared,
@@ -79,7 +79,7 @@ struct Reader<'a, 'b> {
     tally: Tally<'a>,
     buffer: Vec<u8>,
     done: Done,
-    /// Bytes of which the progress bar has not been told.
+    /// Bytes not yet reported to the progress bar.
     advanced: u64,
 }
 
@@ -110,7 +110,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Holes and data in turn.
+    /// Processes holes and data in turn.
     fn parts(&mut self, file: &Open, begin: u64, end: u64) -> Result<()> {
         let mut at = begin;
         while at < end {
@@ -158,7 +158,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Opens what was found in a directory; by now it may be something else, which must not be waited for.
+/// Opens a file found in a directory. By now it may be something else, which must not block.
 fn open_found(path: &Path) -> Result<Open> {
     let file = open(path, OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
     let meta = file.metadata()?;
@@ -173,7 +173,7 @@ fn opened(path: &Path, file: File, bytes: u64, meta: &Metadata) -> Open {
     Open { path: path.to_path_buf(), file, bytes, sparse, failed: AtomicBool::new(false) }
 }
 
-/// Opens a file without a trace of it, its time of access, where the system lets us.
+/// Opens a file without updating its access time, if the system permits.
 fn open(path: &Path, flags: OFlags) -> Result<File> {
     let with = |flags: OFlags| OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
     match with(flags | OFlags::NOATIME) {
@@ -182,19 +182,19 @@ fn open(path: &Path, flags: OFlags) -> Result<File> {
     }
 }
 
-/// Tells the system to read ahead: never in a hole, which would fill its cache with zeros. It may do as it likes.
+/// Asks the system to read ahead, except in holes, which would fill its cache with zeros. Errors do not matter.
 fn advise(file: &Open, begin: u64, end: u64) {
     let length = NonZero::new(end - begin);
     let _ = rustix::fs::fadvise(&file.file, begin, length, Advice::Sequential);
     let _ = rustix::fs::fadvise(&file.file, begin, length, Advice::WillNeed);
 }
 
-/// The next piece with data in `at..end`, made longer to whole groups; empty at `end` if there is none.
+/// The next piece with data in `at..end`, extended to whole groups; empty at `end` if there is none.
 fn next_data(file: &File, at: u64, end: u64) -> Result<(u64, u64)> {
     let data = match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(data) => data,
         Err(Errno::NXIO) => return Ok((end, end)),
-        Err(Errno::INVAL) => return Ok((at, end)), // holes are unknown there
+        Err(Errno::INVAL) => return Ok((at, end)), // holes are not supported there
         Err(e) => return Err(e.into()),
     };
     if data >= end {
@@ -205,7 +205,7 @@ fn next_data(file: &File, at: u64, end: u64) -> Result<(u64, u64)> {
     Ok((data, hole.next_multiple_of(GROUP_BYTES).min(end)))
 }
 
-/// As much as there is.
+/// Fills the buffer as far as the file goes; returns the number of bytes.
 fn fill(file: &File, buffer: &mut [u8], at: u64) -> Result<usize> {
     let mut got = 0;
     while got < buffer.len() {

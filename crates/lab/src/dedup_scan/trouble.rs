@@ -6,15 +6,15 @@ use std::io::ErrorKind;
 use std::path::Path;
 use vellum_base::sync::Mutex;
 
-/// So many files that could not be read are named; the others are counted.
+/// Number of unreadable files that are named; further ones are only counted.
 pub const NAMED: usize = 1000;
 
-/// How many directory entries are not in the figures.
+/// Number of directory entries that are not in the figures, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// Further names of files that are in them once.
+    /// Further links to files that are counted once.
     pub hard_links: u64,
-    /// Symbolic links; they are not followed.
+    /// Symbolic links, which are not followed.
     pub symlinks: u64,
     /// Devices, sockets and pipes.
     pub special: u64,
@@ -22,20 +22,20 @@ pub struct LeftOut {
     pub other_file_systems: u64,
     /// Files and directories that were gone when they were to be read.
     pub vanished: u64,
-    /// Files and directories that could not be read, or not to their end.
+    /// Files and directories that could not be read completely.
     pub unreadable: u64,
 }
 
-/// A file or directory that could not be read, or not to its end.
+/// A file or directory that could not be read completely.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Unread {
-    /// Which.
+    /// Its path.
     pub path: String,
-    /// What the system said.
+    /// The error.
     pub why: String,
 }
 
-/// Where threads report it.
+/// Collects these from all threads.
 #[derive(Default)]
 pub struct Troubles {
     seen: Mutex<Seen>,
@@ -49,7 +49,7 @@ struct Seen {
 }
 
 impl Troubles {
-    /// `error` came of reading `path`.
+    /// Reports that reading `path` failed with `error`.
     pub fn error(&self, path: &Path, error: &std::io::Error) {
         match error.kind() {
             ErrorKind::NotFound => self.seen.lock().vanished += 1,
@@ -57,18 +57,18 @@ impl Troubles {
         }
     }
 
-    /// `path` could not be read, or not to its end.
+    /// Reports that `path` could not be read completely.
     pub fn unreadable(&self, path: &Path, why: String) {
         let mut seen = self.seen.lock();
         seen.unreadable += 1;
         seen.named.insert(Unread { path: path.display().to_string(), why });
         if seen.named.len() > NAMED {
-            // The first by name, not by time: the result must not depend on who came first.
+            // Keeps the first by name, not by time: the result must not depend on the order of threads.
             seen.named.pop_last();
         }
     }
 
-    /// How many vanished, how many could not be read, and which.
+    /// How many files vanished, how many were unreadable, and the list of the latter.
     pub fn list(self) -> (u64, u64, Vec<Unread>) {
         let seen = self.seen.into_inner();
         (seen.vanished, seen.unreadable, seen.named.into_iter().collect())

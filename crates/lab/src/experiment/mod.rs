@@ -1,4 +1,4 @@
-//! The papers' experiments, each one file, registered by one line in [`all`].
+//! The papers' experiments, one file each, each registered by one line in [`all`].
 
 pub(crate) mod flashkv;
 mod freewrite;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Result};
 
-/// An experiment of a paper, and the shape of its result that must hold.
+/// An experiment of a paper, and the shape that its result must have.
 pub struct Experiment {
     /// Its name, as `vellum lab run` takes it.
     pub name: &'static str,
@@ -21,7 +21,7 @@ pub struct Experiment {
     pub paper: &'static str,
     /// The figure, table or section.
     pub figure: &'static str,
-    /// What the paper claims, in its own figures.
+    /// The paper's claim, with its figures.
     pub claim: &'static str,
     /// The set-up at small scale.
     pub small: &'static str,
@@ -31,17 +31,17 @@ pub struct Experiment {
     pub run: fn(&Setting<'_>) -> Result<Outcome>,
 }
 
-/// What an experiment is run with.
+/// Parameters of a run.
 pub struct Setting<'a> {
-    /// How large.
+    /// Scale of the run.
     pub scale: Scale,
-    /// Decides everything random.
+    /// Seed for everything random.
     pub seed: u64,
-    /// Told how far it is.
+    /// Receives progress.
     pub progress: &'a dyn Progress,
 }
 
-/// How large an experiment is run.
+/// Scale of an experiment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
@@ -52,16 +52,16 @@ pub enum Scale {
     Paper,
 }
 
-/// What came out. The JSON form is documented in docs/json/lab.md and stable.
+/// Result of an experiment. The JSON form is documented in docs/json/lab.md and stable.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     /// Tables of figures.
     pub tables: Vec<Table>,
-    /// Charts of the same figures.
+    /// The same figures as charts.
     pub charts: Vec<Chart>,
     /// Whether the claims hold.
     pub checks: Vec<Check>,
-    /// What a reader has to know.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
 }
 
@@ -70,22 +70,22 @@ pub struct Outcome {
 pub struct Table {
     /// What it shows.
     pub title: String,
-    /// Heads of the columns, with units.
+    /// Column headings, with units.
     pub columns: Vec<String>,
     /// Rows, each as long as `columns`.
     pub rows: Vec<Vec<String>>,
 }
 
-/// One claim of the paper beside what we found.
+/// A claim of the paper compared with our result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
     /// The claim.
     pub claim: String,
     /// The paper's figure.
     pub paper: String,
-    /// Ours.
+    /// Our figure.
     pub ours: String,
-    /// Whether the shape that must hold does.
+    /// Whether the required shape holds.
     pub holds: bool,
     /// The shape, and why it holds or does not.
     pub why: String,
@@ -139,19 +139,19 @@ static ALL: [Experiment; 40] = [
     freewrite::separation::EXPERIMENT,
 ];
 
-/// The chapter on key-value stores of `vellum tour`.
+/// The chapter of `vellum tour` on key-value stores.
 pub fn key_value_chapter() -> &'static Experiment {
     static CHAPTER: Experiment = flashkv::tour::CHAPTER;
     &CHAPTER
 }
 
-/// The chapter on merges that write nothing twice of `vellum tour`.
+/// The chapter of `vellum tour` on merges that do not rewrite unchanged data.
 pub fn reuse_chapter() -> &'static Experiment {
     static CHAPTER: Experiment = freewrite::tour::CHAPTER;
     &CHAPTER
 }
 
-/// The chapter on caches of an array of `vellum tour`.
+/// The chapter of `vellum tour` on caches of an array.
 pub fn cache_chapter() -> &'static Experiment {
     static CHAPTER: Experiment = kdd::tour::CHAPTER;
     &CHAPTER
@@ -166,7 +166,7 @@ pub fn find(name: &str) -> Result<&'static Experiment> {
 }
 
 impl Check {
-    /// A claim, and the reason why it holds or the other why it does not.
+    /// A claim; `why` has the reasons for when it holds, and for when it does not.
     fn new(claim: &str, paper: &str, ours: String, holds: bool, why: (&str, &str)) -> Check {
         let why = if holds { why.0 } else { why.1 };
         Check { claim: claim.into(), paper: paper.into(), ours, holds, why: why.into() }
@@ -183,8 +183,8 @@ impl Table {
     }
 }
 
-/// Runs all jobs on all cores; results come in the order of the jobs. Every job is a virtual world of its own, so no
-/// order of running shows in them.
+/// Runs all jobs on all cores; results are in the order of the jobs. Every job is a virtual world of its own, so
+/// results do not depend on the order of execution.
 fn each<J: Sync, R: Send>(
     what: &str,
     jobs: &[J],

@@ -1,11 +1,11 @@
-//! The C interface that LevelDB has and RocksDB copied, from the libraries of this machine, loaded while we run: no
-//! build needs them.
+//! The C API of LevelDB, which RocksDB copied, from shared libraries of this machine. They are loaded at run time, so
+//! no build needs them.
 //!
-//! This module is the only one with `unsafe`, because it calls foreign functions. Invariants
-//! 1. A function is called with the types of `leveldb/c.h` and `rocksdb/c.h`. A symbol of the same name and another
+//! This module is the only one with `unsafe`, because it calls foreign functions. Invariants:
+//! 1. Functions are called with the types in `leveldb/c.h` and `rocksdb/c.h`. A symbol of the same name with another
 //!    type would be undefined behaviour; neither library has ever changed one of these.
 //! 2. Libraries stay loaded until the process ends: their threads may outlive a store.
-//! 3. What a library allocated is freed by that library, once.
+//! 3. Memory allocated by a library is freed by that library, once.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -29,7 +29,7 @@ macro_rules! functions {
                 Ok($table {
                     $($name: {
                         let symbol = format!("{prefix}_{}", stringify!($name));
-                        // SAFETY: see the module, 1; by 2 the function is there as long as the process.
+                        // SAFETY: see the module, 1; by 2 the function stays loaded until the process ends.
                         *unsafe { library.get(symbol.as_bytes()) }.map_err(|e| absent(prefix, &e))?
                     },)*
                 })
@@ -39,7 +39,7 @@ macro_rules! functions {
 }
 
 functions! {
-    /// What both have.
+    /// Functions of both libraries.
     Functions {
         options_create: fn() -> Object;
         options_destroy: fn(Object);
@@ -68,7 +68,7 @@ functions! {
 }
 
 functions! {
-    /// RocksDB's alone.
+    /// Functions of RocksDB only.
     RocksDb {
         get_options_from_string: fn(Object, *const c_char, Object, ErrorOut);
         get_pinned: fn(Object, Object, *const u8, usize, ErrorOut) -> Object;
@@ -78,7 +78,7 @@ functions! {
 }
 
 functions! {
-    /// LevelDB's alone.
+    /// Functions of LevelDB only.
     LevelDb {
         cache_create_lru: fn(usize) -> Object;
         cache_destroy: fn(Object);
@@ -99,7 +99,7 @@ pub struct Library {
     leveldb: Option<LevelDb>,
 }
 
-/// How LevelDB is to be opened.
+/// Options for opening a LevelDB.
 #[derive(Clone, Copy, Debug)]
 pub struct LevelDbOptions {
     pub write_buffer_bytes: usize,
@@ -120,39 +120,39 @@ pub struct Database {
     filter: Object,
 }
 
-// SAFETY: both libraries say that a store may be used by several threads at a time; the options are only read.
+// SAFETY: both libraries allow several threads to use a store concurrently; the options are only read.
 unsafe impl Send for Database {}
 // SAFETY: as above.
 unsafe impl Sync for Database {}
 
 impl Library {
-    /// RocksDB, under the first of the names that the system finds.
+    /// Loads RocksDB under the first of the names that is found.
     pub fn rocksdb(names: &[&str]) -> Result<Library> {
         let library = load(names)?;
         let (functions, own) = (Functions::load(library, "rocksdb")?, RocksDb::load(library, "rocksdb")?);
         Ok(Library { functions, rocksdb: Some(own), leveldb: None })
     }
 
-    /// LevelDB, likewise.
+    /// Loads LevelDB under the first of the names that is found.
     pub fn leveldb(names: &[&str]) -> Result<Library> {
         let library = load(names)?;
         let (functions, own) = (Functions::load(library, "leveldb")?, LevelDb::load(library, "leveldb")?);
         Ok(Library { functions, rocksdb: None, leveldb: Some(own) })
     }
 
-    /// What LevelDB says of its version.
+    /// Version of LevelDB, if this is one.
     pub fn leveldb_version(&self) -> Option<(i32, i32)> {
         let own = self.leveldb.as_ref()?;
-        // SAFETY: they take nothing and return a number.
+        // SAFETY: these functions take nothing and return a number.
         Some(unsafe { ((own.major_version)(), (own.minor_version)()) })
     }
 
-    /// Opens a store of RocksDB with options as its own text form has them.
+    /// Opens a store of RocksDB, with options in RocksDB's text form.
     pub fn open_rocksdb(self, dir: &Path, text: &str, sync: bool) -> Result<Database> {
         let text = CString::new(text).map_err(|_| Error::invalid("options have no zero byte"))?;
         let from_string = self.rocksdb.as_ref().ok_or_else(other_library)?.get_options_from_string;
         let mut database = self.closed();
-        // SAFETY: the objects were made by this library; base and result may be the same.
+        // SAFETY: the objects were made by this library; base and result may be the same object.
         told("set options", &database.library.functions, |error| unsafe {
             from_string(database.options, text.as_ptr(), database.options, error);
         })?;
@@ -165,7 +165,7 @@ impl Library {
         let mut database = self.closed();
         let Library { functions, leveldb, .. } = &database.library;
         let own = leveldb.as_ref().ok_or_else(other_library)?;
-        // SAFETY: objects made by this library, given to it; they live until the store is closed (`Drop`).
+        // SAFETY: the objects are made by this library and passed to it; they live until the store is closed (`Drop`).
         unsafe {
             database.cache = (own.cache_create_lru)(wanted.cache_bytes);
             (own.options_set_cache)(database.options, database.cache);
@@ -184,7 +184,7 @@ impl Library {
     }
 
     fn closed(self) -> Database {
-        // SAFETY: they take nothing and return objects of their own.
+        // SAFETY: these functions take nothing and return new objects.
         let (options, read, write) = unsafe {
             let functions = &self.functions;
             (
@@ -203,7 +203,7 @@ impl Database {
         let name = CString::new(dir.as_os_str().as_encoded_bytes())
             .map_err(|_| Error::invalid("a path has no zero byte"))?;
         let functions = &self.library.functions;
-        // SAFETY: the objects are this library's; `name` lives longer than the call.
+        // SAFETY: the objects are this library's; `name` outlives the call.
         unsafe {
             (functions.options_set_create_if_missing)(self.options, 1);
             (functions.writeoptions_set_sync)(self.write, sync.into());
@@ -217,7 +217,7 @@ impl Database {
     /// Sets a key.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let functions = &self.library.functions;
-        // SAFETY: an open store; key and value live longer than the call, which copies them.
+        // SAFETY: the store is open; key and value outlive the call, which copies them.
         told("put", functions, |error| unsafe {
             (functions.put)(
                 self.database,
@@ -231,7 +231,7 @@ impl Database {
         })
     }
 
-    /// The value of a key.
+    /// Copies the value of a key to `value`; false if there is none.
     pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
         match &self.library.rocksdb {
@@ -243,14 +243,14 @@ impl Database {
     fn get_copied(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let functions = &self.library.functions;
         let mut len = 0;
-        // SAFETY: an open store; `key` and `len` live longer than the call.
+        // SAFETY: the store is open; `key` and `len` outlive the call.
         let found = told("get", functions, |error| unsafe {
             (functions.get)(self.database, self.read, key.as_ptr(), key.len(), &mut len, error)
         })?;
         if found.is_null() {
             return Ok(false);
         }
-        // SAFETY: `len` bytes of the library's, freed here once.
+        // SAFETY: `len` bytes allocated by the library, freed here once.
         unsafe {
             value.extend_from_slice(std::slice::from_raw_parts(found, len));
             (functions.free)(found.cast());
@@ -259,7 +259,7 @@ impl Database {
     }
 
     fn get_pinned(&self, rocksdb: &RocksDb, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        // SAFETY: an open store; `key` lives longer than the call.
+        // SAFETY: the store is open; `key` outlives the call.
         let found = told("get", &self.library.functions, |error| unsafe {
             (rocksdb.get_pinned)(self.database, self.read, key.as_ptr(), key.len(), error)
         })?;
@@ -267,7 +267,7 @@ impl Database {
             return Ok(false);
         }
         let mut len = 0;
-        // SAFETY: the slice lives until it is destroyed, here and once.
+        // SAFETY: the slice lives until it is destroyed, which happens here once.
         unsafe {
             let bytes = (rocksdb.pinnableslice_value)(found, &mut len);
             if len > 0 {
@@ -278,10 +278,10 @@ impl Database {
         Ok(true)
     }
 
-    /// A place among the keys, at the first at or after `key`.
+    /// A cursor at the first key that is not less than `key`.
     pub fn seek(&self, key: &[u8]) -> Place<'_> {
         let functions = &self.library.functions;
-        // SAFETY: an open store, which the place borrows; `key` is copied.
+        // SAFETY: the store is open, and borrowed by the cursor; `key` is copied.
         let iterator = unsafe {
             let iterator = (functions.create_iterator)(self.database, self.read);
             (functions.iter_seek)(iterator, key.as_ptr(), key.len());
@@ -322,9 +322,9 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The key and value here; `None` behind the last.
+    /// The key and value at the cursor; `None` after the last.
     pub fn here(&self) -> Result<Option<(&[u8], &[u8])>> {
-        // SAFETY: the iterator is open. Key and value live until it moves, for which it is borrowed mutably.
+        // SAFETY: the iterator is open. Key and value live until it moves, which needs a mutable borrow.
         unsafe {
             if (self.functions.iter_valid)(self.iterator) == 0 {
                 told("scan", self.functions, |error| (self.functions.iter_get_error)(self.iterator, error))?;
@@ -341,28 +341,28 @@ impl Place<'_> {
         }
     }
 
-    /// To the next key; only where there is one here.
+    /// Moves to the next key. There must be a key at the cursor.
     pub fn next(&mut self) {
-        // SAFETY: the iterator is open, and its caller has seen a key here.
+        // SAFETY: the iterator is open, and the caller has seen a key at it.
         unsafe { (self.functions.iter_next)(self.iterator) }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        // SAFETY: once, while the store is open.
+        // SAFETY: called once, while the store is open.
         unsafe { (self.functions.iter_destroy)(self.iterator) }
     }
 }
 
-/// Calls, and makes an error of the message that may come out.
+/// Makes a call, and turns the message that it may return into an error.
 fn told<T>(what: &str, functions: &Functions, call: impl FnOnce(ErrorOut) -> T) -> Result<T> {
     let mut error: *mut c_char = null_mut();
     let answer = call(&mut error);
     if error.is_null() {
         return Ok(answer);
     }
-    // SAFETY: a message of the library's with a zero at its end, freed here once.
+    // SAFETY: a zero-terminated message allocated by the library, freed here once.
     let message = unsafe {
         let message = CStr::from_ptr(error).to_string_lossy().into_owned();
         (functions.free)(error.cast());
@@ -371,11 +371,11 @@ fn told<T>(what: &str, functions: &Functions, call: impl FnOnce(ErrorOut) -> T) 
     Err(Error::new(Kind::Io, format!("{what}: {message}")))
 }
 
-/// The first of the libraries that is there. It stays loaded.
+/// Loads the first of the libraries that exists. It stays loaded.
 fn load(names: &[&str]) -> Result<&'static libloading::Library> {
     let mut why = Error::invalid("no name");
     for name in names {
-        // SAFETY: the initialisers of these libraries do nothing but set up their own state.
+        // SAFETY: the initialisers of these libraries only set up their own state.
         match unsafe { libloading::Library::new(*name) } {
             Ok(library) => return Ok(Box::leak(Box::new(library))),
             Err(e) => why = absent(name, &e),

@@ -1,6 +1,6 @@
-//! A store on the paper's board, in virtual time: workloads of YCSB, on any of the systems of the FlashKV experiments.
+//! A store on the paper's board in virtual time: YCSB workloads on any of the systems of the FlashKV experiments.
 //!
-//! Every figure but the wall time is a function of the plan.
+//! All figures except wall time are a function of the plan.
 
 use crate::experiment::flashkv::{Board, Load, Measured, System, measure};
 use serde::Serialize;
@@ -8,29 +8,29 @@ use std::collections::BTreeMap;
 use vellum_base::{Cause, Error, Nanos, Result};
 use vellum_trace::generate::kv::Workload;
 
-/// Of the paper's board.
+/// Pages per block of the paper's board.
 pub const PAGES_PER_BLOCK: u32 = 256;
-/// A board that needs no garbage collection, in bytes of values.
+/// Size of a board that needs no garbage collection, in multiples of the size of all values.
 const WRITTEN_TIMES: u64 = 12;
-/// Superblocks of such a board at least: a table that is written, those it is made of, and logs' worth of others.
+/// Minimum number of superblocks of such a board: for the table being written, those it is made of, and those for logs.
 const SUPERBLOCKS_MIN: u64 = 64;
 
-/// What is run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct DevicePlan {
     /// Name of a system: see [`systems`].
     pub system: &'static str,
-    /// What is asked of it when it is loaded; `ycsb-load` for the load alone.
+    /// Workload that is run after the load; `ycsb-load` for the load alone.
     pub workload: Workload,
-    /// Channels of the board; pages of 8 KiB.
+    /// Channels of the board; pages are of 8 KiB.
     pub channels: u32,
-    /// Pages of an erase block; [`PAGES_PER_BLOCK`] are the paper's.
+    /// Pages of an erase block; [`PAGES_PER_BLOCK`] on the paper's board.
     pub pages_per_block: u32,
-    /// Bytes of the board; `None` for as many as no garbage collection needs.
+    /// Bytes of the board; `None` for enough to need no garbage collection.
     pub board_bytes: Option<u64>,
     /// Records loaded first.
     pub records: u64,
-    /// Requests then.
+    /// Requests after the load.
     pub requests: u64,
     /// Bytes of a value.
     pub value_bytes: usize,
@@ -38,13 +38,13 @@ pub struct DevicePlan {
     pub clients: usize,
     /// Bytes of the store's cache.
     pub cache_bytes: usize,
-    /// Compaction is waited for between load and requests.
+    /// Wait for compaction between load and requests.
     pub settle: bool,
-    /// Decides everything random.
+    /// Seed for everything random.
     pub seed: u64,
 }
 
-/// What it came to.
+/// Results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceReport {
     /// The system.
@@ -55,17 +55,17 @@ pub struct DeviceReport {
     pub load_seconds: f64,
     /// Virtual time of the requests.
     pub run_seconds: f64,
-    /// Requests a second of virtual time.
+    /// Requests per second of virtual time.
     pub requests_per_second: f64,
-    /// Half of the requests took no longer, in virtual time.
+    /// Median latency, in virtual time.
     pub latency_ns_p50: u64,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub latency_ns_p99: u64,
-    /// 99.9 % took no longer.
+    /// 99.9th percentile.
     pub latency_ns_p999: u64,
-    /// Requests a second of wall time.
+    /// Requests per second of wall time.
     pub requests_per_wall_second: f64,
-    /// Share of lookups that the store's cache answered.
+    /// Hit ratio of the store's cache.
     pub cache_hit_share: f64,
     /// Bytes of keys and values that were put.
     pub user_bytes: u64,
@@ -79,11 +79,11 @@ pub struct DeviceReport {
     pub gc_efficiency: Option<f64>,
     /// Time that writers waited or were slowed down.
     pub waited_seconds: f64,
-    /// Hash over every event: the same plan gives the same.
+    /// Hash over all events: equal for equal plans.
     pub events_hash: String,
 }
 
-/// Names of the systems that a word means, in any case: one of them, `leveldb` all whose names begin so, or `all`.
+/// Names of the systems that `word` selects in any case: one, `leveldb` for all with this prefix, or `all`.
 pub fn systems(word: &str) -> Vec<&'static str> {
     let word = word.to_ascii_lowercase();
     let names = System::ALL.map(|system| system.name());

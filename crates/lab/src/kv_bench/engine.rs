@@ -1,4 +1,4 @@
-//! What is asked of a store, whosever it is.
+//! The interface through which the bench uses any store.
 
 use super::peers::Settings;
 use super::{log, ours, peers};
@@ -7,52 +7,52 @@ use std::sync::Arc;
 use vellum_base::{Env, Error, Result};
 use vellum_kv::{Caps, Durability, Reuse};
 
-/// A store in a directory. Its clients have a session each.
+/// A store in a directory. Each client has its own session.
 pub trait Engine: Send + Sync {
     /// A client of the store.
     fn session(&self) -> Box<dyn Session + '_>;
-    /// Makes all that was written safe, and closes it, if nobody else holds it.
+    /// Makes all writes durable, and closes the store unless it has other users.
     fn close(self: Arc<Self>) -> Result<()>;
-    /// Bytes written so far, where calls of the system do not tell: on flash of its own, or in mapped files.
+    /// Bytes written so far, if system calls do not account for them: on flash of its own, or in mapped files.
     fn programmed_bytes(&self) -> Option<u64> {
         None
     }
 }
 
-/// One client, one request at a time.
+/// One client, with one request at a time.
 pub trait Session {
-    /// Sets a key, with the durability that the store was opened with.
+    /// Sets a key, with the durability with which the store was opened.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
-    /// The value of a key; false if there is none.
+    /// Gets the value of a key; false if there is none.
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
-    /// Shows up to `records` keys and values from `key` on; returns how many there were.
+    /// Passes up to `records` keys and values from `key` on to `see`; returns their number.
     fn scan(&mut self, key: &[u8], records: u32, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<u32>;
 }
 
-/// An engine, and how it is set.
+/// An engine and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EngineKind {
     /// Ours.
     Vellum,
-    /// Ours with its files not mapped into memory, but read and written by calls.
+    /// Ours, with files read and written by system calls instead of mapped into memory.
     VellumUnmapped,
-    /// Ours on flash of its own, an image file, without a file system in between.
+    /// Ours on flash of its own, in an image file, without a file system.
     VellumFlash,
     /// Our log store, in a directory.
     VellumLog,
-    /// RocksDB as it is when nothing is set but memory and compression.
+    /// RocksDB with defaults, except for memory and compression.
     RocksDbDefault,
-    /// RocksDB with what its tuning guide advises for such loads.
+    /// RocksDB tuned for such loads as its guide advises.
     RocksDbTuned,
-    /// The same with its tables mapped into memory. To map its log, too, makes it slower.
+    /// The same with tables mapped into memory. Mapping its log as well would make it slower.
     RocksDbMapped,
-    /// LevelDB as it is when nothing is set but memory and compression.
+    /// LevelDB with defaults, except for memory and compression.
     LevelDbDefault,
     /// LevelDB with a filter and larger tables.
     LevelDbTuned,
 }
 
-/// How values are compressed on their way to the medium.
+/// Compression of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.
@@ -64,27 +64,26 @@ pub enum Compression {
     Zstd,
 }
 
-/// What all engines are given alike.
+/// Settings common to all engines.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Where the store is made.
     pub dir: PathBuf,
-    /// Bytes of flash, for who has its own.
+    /// Bytes of flash, for engines with flash of their own.
     pub flash_bytes: u64,
     /// Bytes of a memtable.
     pub memtable_bytes: usize,
-    /// Memtables at a time, the one that is written to included.
+    /// Maximum number of memtables, including the active one.
     pub memtables: usize,
     /// Bytes of cache.
     pub cache_bytes: usize,
-    /// What an acknowledged write survives.
+    /// What acknowledged writes survive.
     pub durability: Durability,
     /// How values are compressed.
     pub compression: Compression,
-    /// Filter bits a key, where an engine is told.
+    /// Filter bits per key, for engines with that option.
     pub filter_bits: u32,
-    /// What compaction of ours does with leaves that it need not change, within which caps, and from how many bytes
-    /// on.
+    /// How our compaction treats leaves that it need not change.
     pub reuse: Reuse,
     /// See [`vellum_kv::Options::caps`].
     pub caps: Caps,
@@ -92,9 +91,9 @@ pub struct Setup {
     pub unit_bytes: Option<u64>,
     /// See [`vellum_kv::Options::island_bytes_min`].
     pub island_bytes_min: Option<u64>,
-    /// More options for ours, by name.
+    /// Further options for our engine, by name.
     pub vellum_options: Vec<(String, u64)>,
-    /// More options for the tuned RocksDB, in its own text form.
+    /// Further options for the tuned RocksDB, in its own text form.
     pub rocksdb_options: String,
 }
 
@@ -112,7 +111,7 @@ impl EngineKind {
         EngineKind::LevelDbTuned,
     ];
 
-    /// As on the command line.
+    /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             EngineKind::Vellum => "vellum",
@@ -127,8 +126,8 @@ impl EngineKind {
         }
     }
 
-    /// The engines that a word means: one of them, `rocksdb` and `leveldb` for default and tuned, or `all` those that
-    /// live in a directory and have an order.
+    /// The engines that `word` selects: one of them, `rocksdb` and `leveldb` for default and tuned, or `all` for these
+    /// and `vellum`.
     pub fn named(word: &str) -> Vec<EngineKind> {
         let means = |kind: &EngineKind| {
             let is_apart = kind.name().starts_with("vellum-") || *kind == EngineKind::RocksDbMapped;
@@ -138,7 +137,7 @@ impl EngineKind {
         EngineKind::ALL.into_iter().filter(means).collect()
     }
 
-    /// Its version, as far as it says one; an error if it is not on this machine.
+    /// Its version, if known; an error if it is not installed on this machine.
     pub fn version(self) -> Result<String> {
         match self {
             EngineKind::RocksDbDefault | EngineKind::RocksDbTuned | EngineKind::RocksDbMapped => {
@@ -149,7 +148,7 @@ impl EngineKind {
         }
     }
 
-    /// Bytes of a memtable, if so many were asked for.
+    /// Size of a memtable if `asked` was requested.
     pub fn memtable_bytes(self, asked: usize) -> usize {
         match self {
             EngineKind::VellumFlash => asked.min(ours::FLASH_MEMTABLE_BYTES_MAX),
@@ -157,17 +156,17 @@ impl EngineKind {
         }
     }
 
-    /// Whether it is compared with that setting of a peer: with tables that are mapped only if its own files are.
+    /// Whether it is compared with this configuration of a peer: mapped tables compete only with mapped files.
     pub fn competes_with(self, peer: EngineKind) -> bool {
         peer != EngineKind::RocksDbMapped || self == EngineKind::Vellum
     }
 
-    /// Whether its keys have an order.
+    /// Whether its keys are ordered.
     pub fn scans(self) -> bool {
         self != EngineKind::VellumLog
     }
 
-    /// Opens a store of this engine; makes it if there is none.
+    /// Opens a store of this engine, creating it if there is none.
     pub fn open(self, setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
         match self {
             EngineKind::Vellum => ours::open(setup, env, true),
@@ -184,10 +183,10 @@ impl EngineKind {
 }
 
 impl Compression {
-    /// Every way.
+    /// Every kind.
     pub const ALL: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 
-    /// As on the command line.
+    /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Compression::None => "none",
@@ -197,7 +196,7 @@ impl Compression {
     }
 }
 
-/// That an engine cannot be set as all are to be.
+/// Error for a setting that an engine does not support.
 pub(super) fn cannot(engine: &str, what: &str) -> Error {
     Error::new(vellum_base::Kind::Unsupported, format!("{engine} has no {what}"))
 }

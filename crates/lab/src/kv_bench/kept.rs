@@ -1,11 +1,11 @@
-//! What the bench asks of either of our stores.
+//! The interface through which the bench uses both of our stores.
 
 use super::engine::{Engine, Session};
 use std::sync::Arc;
 use vellum_base::Result;
 use vellum_kv::{Batch, Durability, Map};
 
-/// A store of ours.
+/// One of our stores.
 pub trait Kept: Map {
     /// Closes it.
     fn shut(self) -> Result<()>;
@@ -15,13 +15,13 @@ pub trait Kept: Map {
     fn programmed_bytes(&self) -> u64;
 }
 
-/// It, and how it is written to.
+/// A store, with the durability of its writes.
 pub struct Ours<S> {
     /// The store.
     pub store: S,
-    /// What an acknowledged write survives.
+    /// What acknowledged writes survive.
     pub durability: Durability,
-    /// Not all that it writes goes by calls of the system: its ledger says how much it is.
+    /// Not all writes go through system calls, so written bytes are taken from the ledger.
     pub uncalled: bool,
 }
 

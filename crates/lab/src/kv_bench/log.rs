@@ -1,4 +1,4 @@
-//! Vellum's log store, in a directory. It has no order: workloads that scan are refused.
+//! Vellum's log store, in a directory. It is not ordered: workloads that scan are refused.
 
 use super::engine::{Compression, Engine, Setup, cannot};
 use super::kept::{Kept, Ours};
@@ -7,7 +7,7 @@ use vellum_base::{Env, Result};
 use vellum_kv::log::{Options, Store};
 use vellum_kv::{Directory, DirectoryOptions, check_sharing};
 
-/// Opens the store that `setup` describes. It has no cache of its own, and keeps values as they are.
+/// Opens the store that `setup` describes. It has no cache of its own, and does not compress values.
 pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
     if setup.compression != Compression::None {
         return Err(cannot("vellum-log", "compression"));
@@ -16,7 +16,7 @@ pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
         return Err(cannot("vellum-log", name));
     }
     let options = Options {
-        // One is written and one is on its way.
+        // One is filled while another is written.
         segment_bytes: (setup.memtable_bytes * setup.memtables / 2) as u64,
         reuse: setup.reuse,
         caps: setup.caps,

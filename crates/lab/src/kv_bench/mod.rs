@@ -1,12 +1,12 @@
-//! Key-value stores side by side: the same requests, keys and values for each, and what each took and wrote.
+//! Key-value stores side by side: the same requests, keys and values for each, with time taken and bytes written.
 //!
-//! - [`engine`]: what is asked of a store;
-//! - `ours` and [`log`]: those of Vellum, which [`kept`] is the same client for;
+//! - [`engine`]: the interface to stores;
+//! - `ours` and [`log`]: Vellum's stores, with their common client in [`kept`];
 //! - [`peers`]: RocksDB and LevelDB, if the machine has their libraries;
 //! - [`phase`]: one workload on one store;
-//! - [`plan`]: workloads one after the other, each on a store that it can begin with;
+//! - [`plan`]: several workloads, each on a store in a suitable state;
 //! - [`device`]: a store on the modelled board of FlashKV, in virtual time;
-//! - [`usage`]: what the process used meanwhile.
+//! - [`usage`]: resources used by the process.
 
 mod c_api;
 pub mod device;

@@ -9,13 +9,13 @@ use vellum_kv::{Bounds, Directory, DirectoryOptions, FlashMedia, Options, Store,
 use vellum_media::nand::Nand;
 use vellum_media::{Coded, Image, ImageParams};
 
-/// As the flash that `vellum disk create` makes when nothing else is asked for.
+/// As in flash made by `vellum disk create` with defaults.
 const FLASH_PAGE_BYTES: usize = 4096;
 const FLASH_CHANNELS: usize = 8;
-/// Logs of ten such, and manifests, are what the NVRAM of an image holds.
+/// The NVRAM of an image holds logs of ten memtables of this size, and manifests.
 pub const FLASH_MEMTABLE_BYTES_MAX: usize = 25 << 20;
 
-/// Opens the store that `setup` describes. Its files are mapped into memory, or read and written.
+/// Opens the store that `setup` describes, with files mapped into memory or else read and written.
 pub fn open(setup: &Setup, env: &Arc<dyn Env>, map_files: bool) -> Result<Arc<dyn Engine>> {
     let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
     check_sharing(&*media, setup.reuse, setup.unit_bytes)?;
@@ -23,7 +23,7 @@ pub fn open(setup: &Setup, env: &Arc<dyn Env>, map_files: bool) -> Result<Arc<dy
     Ok(Arc::new(Ours { store, durability: setup.durability, uncalled: map_files }))
 }
 
-/// The same on flash of its own: an image in the directory, whose superblocks are as large as memtables.
+/// The same on flash of its own: an image in the directory, with superblocks as large as memtables.
 pub fn open_on_flash(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
     let memtable_bytes = setup.memtable_bytes.min(FLASH_MEMTABLE_BYTES_MAX);
     let setup = &Setup { memtable_bytes, ..setup.clone() };
@@ -48,7 +48,7 @@ fn new_flash(setup: &Setup, path: &Path) -> Result<Coded<Nand>> {
         page_bytes: FLASH_PAGE_BYTES as u32,
         oob_bytes: 0,
     };
-    // Logs of six memtables and of what is being written, manifests beside.
+    // Logs of six memtables and of those being written, and manifests.
     let nvram_bytes = 10 * setup.memtable_bytes + (4 << 20);
     std::fs::create_dir_all(&setup.dir).map_err(|e| Error::io(format!("make {}", setup.dir.display()), e))?;
     let flash = Image::create(path, &ImageParams { nvram_bytes, ..ImageParams::new(geometry) })?;
@@ -83,7 +83,7 @@ fn options(setup: &Setup) -> Result<Options> {
 /// Sets an option to a number.
 type Setter = fn(&mut Options, u64);
 
-/// What changes the shape of the tree and how many work on it.
+/// Options for the shape of the tree and for the number of tasks.
 const SETTERS: [(&str, Setter); 9] = [
     ("level0_compact", |options, value| options.level0_compact = count(value)),
     ("level0_slow", |options, value| options.level0_slow = count(value)),
@@ -99,7 +99,7 @@ const SETTERS: [(&str, Setter); 9] = [
     }),
 ];
 
-/// The names that [`Setup::vellum_options`] may have, for people.
+/// The names that [`Setup::vellum_options`] may have, for messages.
 pub fn vellum_option_names() -> String {
     SETTERS.map(|(name, _)| name).join(", ")
 }

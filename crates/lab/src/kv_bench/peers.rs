@@ -1,4 +1,4 @@
-//! RocksDB and LevelDB beside us, if the machine has their libraries (Debian: `librocksdb7.8`, `libleveldb1d`).
+//! RocksDB and LevelDB for comparison, if the machine has their libraries (Debian: `librocksdb7.8`, `libleveldb1d`).
 
 use super::c_api::{Database, LevelDbOptions, Library};
 use super::engine::{Compression, Engine, Session, Setup, cannot};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vellum_base::Result;
 use vellum_kv::Durability;
 
-/// Later ones first: any will do.
+/// Later versions first; any of them will do.
 const ROCKSDB: [&str; 8] = [
     "librocksdb.so",
     "librocksdb.so.11",
@@ -19,7 +19,7 @@ const ROCKSDB: [&str; 8] = [
 ];
 const LEVELDB: [&str; 2] = ["libleveldb.so", "libleveldb.so.1d"];
 
-/// Tables that a tuned LevelDB writes; its own are 2 MiB.
+/// Size of the tables of a tuned LevelDB; the default is 2 MiB.
 const LEVELDB_FILE_BYTES: usize = 64 << 20;
 
 impl Engine for Database {
@@ -56,15 +56,15 @@ impl Session for &Database {
     }
 }
 
-/// What RocksDB is told besides memory and compression.
+/// Options of RocksDB besides memory and compression.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Settings {
-    /// Nothing.
+    /// None.
     Default,
-    /// A filter, sizes of levels that follow from the last and from memtables, cores for background work, larger reads
-    /// in compactions, writing out as it goes.
+    /// A filter, level sizes derived from the last level and from memtables, several background jobs, larger reads in
+    /// compactions, incremental write-back.
     Tuned,
-    /// The same, and to map its tables into memory.
+    /// The same, with tables mapped into memory.
     Mapped,
 }
 
@@ -75,14 +75,14 @@ pub fn open_rocksdb(setup: &Setup, settings: Settings) -> Result<Arc<dyn Engine>
     Ok(Arc::new(library.open_rocksdb(&setup.dir, &text, setup.durability == Durability::Sync)?))
 }
 
-/// Opens LevelDB. Tuned: a filter and larger tables.
+/// Opens LevelDB. Tuned means with a filter and larger tables.
 pub fn open_leveldb(setup: &Setup, tuned: bool) -> Result<Arc<dyn Engine>> {
     if setup.durability == Durability::None {
         return Err(cannot("LevelDB", "writes that wait in the process"));
     }
     let snappy = match setup.compression {
         Compression::None => false,
-        // Its own quick codec, in the place of ours.
+        // Its own fast codec, instead of LZ4.
         Compression::Lz4 => true,
         Compression::Zstd => return Err(cannot("LevelDB", "zstd")),
     };
@@ -97,13 +97,13 @@ pub fn open_leveldb(setup: &Setup, tuned: bool) -> Result<Arc<dyn Engine>> {
     Ok(Arc::new(library.open_leveldb(&setup.dir, options, setup.durability == Durability::Sync)?))
 }
 
-/// The version of RocksDB here.
+/// The version of the RocksDB that is installed.
 pub fn rocksdb_version() -> Result<String> {
     Library::rocksdb(&ROCKSDB)?;
     Ok(loaded("librocksdb.so.").unwrap_or_else(|| "of unknown version".into()))
 }
 
-/// The version of LevelDB here.
+/// The version of the LevelDB that is installed.
 pub fn leveldb_version() -> Result<String> {
     let version = Library::leveldb(&LEVELDB)?.leveldb_version();
     Ok(version.map_or_else(|| "of unknown version".into(), |(major, minor)| format!("{major}.{minor}")))
@@ -128,7 +128,7 @@ fn rocksdb_options(setup: &Setup, settings: Settings) -> String {
         setup.cache_bytes
     );
     if settings != Settings::Default {
-        // The sizes of its tuning guide: level 1 as large as what comes from level 0.
+        // As in its tuning guide: level 1 is as large as the input from level 0.
         let level1_bytes = 4 * setup.memtable_bytes;
         text.push_str(&format!(
             "max_background_jobs=4;level_compaction_dynamic_level_bytes=true;max_subcompactions=2;\
@@ -142,7 +142,7 @@ fn rocksdb_options(setup: &Setup, settings: Settings) -> String {
     text
 }
 
-/// The file that a loaded library came from, what is behind `name` of it.
+/// Finds a loaded library in the memory map; returns what follows `name` in its file name.
 fn loaded(name: &str) -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| Some(line.split_once(name)?.1.to_string()))

@@ -1,4 +1,4 @@
-//! One workload on one store: clients on tasks of their own, each request timed.
+//! One workload on one store: each client is a task, and each request is timed.
 
 use super::engine::{Engine, Session};
 use hdrhistogram::Histogram;
@@ -9,30 +9,30 @@ use vellum_base::sync::Mutex;
 use vellum_base::{Env, Error, Nanos, Result};
 use vellum_trace::generate::kv::{Job, KeyForm, Kind, KvRequest, Stream, Values};
 
-/// Longest time that a histogram tells from longer ones.
+/// Longest time that a histogram records exactly; longer ones are clipped to it.
 const LATENCY_MAX: Nanos = Nanos::from_ms(1_000_000);
 /// Significant digits of a histogram.
 const DIGITS: u8 = 3;
 
-/// What is to be done.
+/// Parameters of a phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Phase {
     /// Requests, tasks, seed.
     pub job: Job,
     /// Bytes of every value.
     pub value_bytes: usize,
-    /// What is left of a value that is compressed.
+    /// Compressed size of a value, as a share of its size.
     pub compressible: f64,
-    /// No requests are begun after so long.
+    /// No requests are started after this time.
     pub time_max: Option<Nanos>,
 }
 
-/// What came of it.
+/// Results of a phase.
 #[derive(Debug, Default)]
 pub struct Measured {
     /// Requests that were answered.
     pub requests: u64,
-    /// From the first to the last.
+    /// From the start of the first request to the end of the last.
     pub elapsed: Nanos,
     /// Bytes of keys and values that were put.
     pub user_bytes: u64,
@@ -40,7 +40,7 @@ pub struct Measured {
     pub inserted: u64,
     /// Reads that found nothing.
     pub absent: u64,
-    /// Values that were another record's, or of another length.
+    /// Values that belong to another record, or have the wrong length.
     pub wrong: u64,
     /// Times by kind of request.
     pub kinds: BTreeMap<Kind, Latencies>,
@@ -50,20 +50,20 @@ pub struct Measured {
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 
-/// Some of it in figures.
+/// Quantiles of latencies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Half of them took no longer.
+    /// Median.
     pub latency_ns_p50: u64,
-    /// 99 % of them took no longer.
+    /// 99th percentile.
     pub latency_ns_p99: u64,
-    /// 99.9 % of them took no longer.
+    /// 99.9th percentile.
     pub latency_ns_p999: u64,
-    /// None took longer.
+    /// Maximum.
     pub latency_ns_max: u64,
-    /// Their mean.
+    /// Mean.
     pub latency_ns_mean: f64,
 }
 
@@ -74,14 +74,14 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// All kinds together.
+    /// Merges the latencies of all kinds.
     pub fn all<'a>(kinds: impl IntoIterator<Item = &'a Latencies>) -> Latencies {
         let mut all = Latencies::default();
         kinds.into_iter().for_each(|kind| all.add(kind));
         all
     }
 
-    /// In figures.
+    /// The quantiles.
     pub fn quantiles(&self) -> Quantiles {
         let at = |share: f64| self.0.value_at_quantile(share);
         Quantiles {
@@ -99,7 +99,7 @@ impl Latencies {
     }
 }
 
-/// Carries out a phase. `told` hears of so many requests more, now and then.
+/// Runs a phase. `told` is called from time to time with the number of further requests done.
 pub fn run<E: Engine + ?Sized + 'static>(
     env: &Arc<dyn Env>,
     engine: &Arc<E>,
@@ -131,7 +131,7 @@ pub fn run<E: Engine + ?Sized + 'static>(
 }
 
 impl Measured {
-    /// Requests a second.
+    /// Requests per second.
     pub fn rate(&self) -> f64 {
         self.requests as f64 * 1e9 / self.elapsed.0.max(1) as f64
     }
@@ -213,7 +213,7 @@ impl Client<'_> {
         }
     }
 
-    /// Takes over all keys and values, as clients of YCSB do; else values that are lent would not be read at all.
+    /// Copies all keys and values, as clients of YCSB do; otherwise borrowed values would not be read at all.
     fn scan(
         &mut self,
         request: KvRequest,
@@ -241,7 +241,7 @@ impl Client<'_> {
     }
 }
 
-/// An error if the answers were not those of a store.
+/// Fails if any answer was wrong.
 pub fn check(measured: &Measured) -> Result<()> {
     match measured.wrong {
         0 => Ok(()),

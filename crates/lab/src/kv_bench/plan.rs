@@ -1,7 +1,7 @@
-//! Workloads one after the other on one engine, each on a store that it can begin with.
+//! Several workloads on one engine, each on a store in a suitable state.
 //!
-//! A workload that fills a store gets an empty one. One that does not goes on with the store that is there if it was
-//! filled with the same keys; else a store is filled first, which is not measured.
+//! A workload that fills a store gets an empty one. Another continues with the existing store if that was filled with
+//! the same form of keys; otherwise a store is filled first, which is not measured.
 
 use super::engine::{Engine, EngineKind, Setup};
 use super::phase::{self, Latencies, Measured, Phase, Quantiles};
@@ -13,64 +13,64 @@ use std::sync::Arc;
 use vellum_base::{Env, Error, Nanos, Result};
 use vellum_trace::generate::kv::{Job, KeyForm, Workload};
 
-/// A store is settled when its process wrote nothing and did nothing for so long; so long is waited for at most.
+/// A store has settled when its process has neither written nor computed for `QUIET`; the wait ends after `QUIET_MAX`.
 const QUIET: Nanos = Nanos::from_ms(300);
 const QUIET_MAX: Nanos = Nanos::from_ms(120_000);
 const LOOK_EVERY: Nanos = Nanos::from_ms(20);
 
-/// What is run on each engine.
+/// Parameters of the runs on each engine.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// In this order.
+    /// The workloads, in order.
     pub workloads: Vec<Workload>,
-    /// Records.
+    /// Number of records.
     pub keys: u64,
-    /// Requests of a workload that does not fill a store; as many as there are keys if it is not said.
+    /// Requests of a workload that does not fill a store; the number of keys by default.
     pub requests: Option<u64>,
-    /// Clients.
+    /// Number of clients.
     pub threads: usize,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// What is left of a value that is compressed.
+    /// Compressed size of a value, as a share of its size.
     pub compressible: f64,
     /// Longest time for a workload that does not fill a store.
     pub time_max: Option<Nanos>,
-    /// Decides everything random.
+    /// Seed for everything random.
     pub seed: u64,
 }
 
-/// What a workload took, on one engine, once.
+/// Results of one workload on one engine.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PlanReport {
     /// Its name.
     pub workload: String,
-    /// Requests answered.
+    /// Number of requests answered.
     pub requests: u64,
-    /// Time for them.
+    /// Time taken for them.
     pub seconds: f64,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_second: f64,
-    /// Time until the store had done what was left to do in the background.
+    /// Further time until the store had finished its background work.
     pub settled_seconds: f64,
     /// Bytes of keys and values that were put.
     pub user_bytes: u64,
-    /// Bytes handed to the file system until the store had settled; of a store on flash of its own, those programmed.
+    /// Bytes written to the file system until the store had settled; for a store on flash of its own, bytes programmed.
     pub written_bytes: u64,
-    /// Those of them that dirtied pages or went to a device.
+    /// Those that dirtied pages or went to a device.
     pub dirtied_bytes: u64,
-    /// Processor time, that of the background included.
+    /// Processor time, including background work.
     pub cpu_seconds: f64,
-    /// Memory at the end, files aside.
+    /// Memory at the end, excluding files.
     pub memory_bytes: u64,
     /// Reads that found nothing.
     pub absent: u64,
-    /// All kinds together.
+    /// Latencies of all requests.
     pub all: Quantiles,
-    /// By kind.
+    /// Latencies by kind of request.
     pub kinds: BTreeMap<String, Quantiles>,
 }
 
-/// Carries out a plan on one engine.
+/// Runs a plan on one engine.
 pub fn run(
     env: &Arc<dyn Env>,
     kind: EngineKind,
@@ -97,7 +97,7 @@ struct Runner<'a> {
     store: Option<Filled>,
 }
 
-/// An open store, and what is in it.
+/// An open store, and its contents.
 struct Filled {
     engine: Arc<dyn Engine>,
     form: KeyForm,
@@ -153,7 +153,7 @@ impl Runner<'_> {
         let progress = self.progress.clone();
         let told: Arc<dyn Fn(u64) + Send + Sync> = Arc::new(move |requests| progress.advance(requests));
         let measured = phase::run(self.env, &store.engine, &phase, &told)?;
-        // Draws of `fillrandom` are among all keys, those of what follows, too.
+        // `fillrandom` draws from all keys, and so does what follows it.
         store.records = if fills { plan.keys } else { store.records + measured.inserted };
         Ok(measured)
     }
@@ -190,7 +190,7 @@ impl Runner<'_> {
         self.store.as_ref().and_then(|store| store.engine.programmed_bytes())
     }
 
-    /// Waits until the process is idle; returns how long it went on.
+    /// Waits until the process is idle; returns how long it had remained busy.
     fn settle(&self) -> Nanos {
         let began = self.env.now();
         let (mut last, mut since) = (Usage::now().written_bytes, began);

@@ -1,24 +1,24 @@
-//! What this process used: bytes written, processor time, memory. From `/proc`, so that it is counted alike for every
-//! engine; 0 where there is no `/proc`.
+//! Resources used by this process: bytes written, processor time, memory. From `/proc`, so that all engines are
+//! measured alike; 0 if there is no `/proc`.
 
 use std::fs::read_to_string;
 use vellum_base::Nanos;
 
-/// Counters of this process, from its beginning.
+/// Counters of this process since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes handed to the file system (`wchar`).
     pub written_bytes: u64,
     /// Bytes that dirtied pages or went to a device (`write_bytes`).
     pub dirtied_bytes: u64,
-    /// Processor time, all threads.
+    /// Processor time of all threads.
     pub cpu: Nanos,
-    /// Memory now that is no file's (`RssAnon`).
+    /// Current memory not backed by files (`RssAnon`).
     pub memory_bytes: u64,
 }
 
 impl Usage {
-    /// Until now.
+    /// The counters up to now.
     pub fn now() -> Usage {
         let io = read_to_string("/proc/self/io").unwrap_or_default();
         let status = read_to_string("/proc/self/status").unwrap_or_default();
@@ -30,7 +30,7 @@ impl Usage {
         }
     }
 
-    /// What was added since `before`; memory as it is.
+    /// The difference to `before`; memory as it is now.
     pub fn since(&self, before: &Usage) -> Usage {
         Usage {
             written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
@@ -50,7 +50,7 @@ pub fn others_are_busy() -> bool {
         .any(|task| state(&read_to_string(task.path().join("stat")).unwrap_or_default()).is_some_and(is_busy))
 }
 
-/// The third field of `stat`, behind a name in brackets.
+/// The third field of `stat`, after a name in brackets.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
@@ -64,7 +64,7 @@ fn field(text: &str, name: &str) -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// User and system time: the 14th and 15th field, of hundredths of a second; the second may hold anything, in brackets.
+/// User and system time: fields 14 and 15, in hundredths of a second; field 2, in brackets, may contain anything.
 fn cpu(stat: &str) -> Nanos {
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
     let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();

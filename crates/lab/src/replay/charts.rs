@@ -1,4 +1,4 @@
-//! A comparison as charts.
+//! Presents a comparison as charts.
 
 use super::comparison::{Comparison, ModeResult};
 use crate::report::{Chart, ChartKind};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MIB: f64 = (1 << 20) as f64;
 
 impl Comparison {
-    /// What was programmed and avoided, throughput, latency.
+    /// Charts of programmed and avoided bytes, throughput, and latency.
     pub(crate) fn charts(&self) -> Vec<Chart> {
         let modes: Vec<String> = self.modes.iter().map(|m| m.mode.clone()).collect();
         let chart =

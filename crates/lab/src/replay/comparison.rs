@@ -1,17 +1,17 @@
-//! What a replay found: one [`ModeResult`] a mode. The JSON form is documented in docs/json/replay.md and
-//! stable: fields are added, never renamed.
+//! Results of a replay: one [`ModeResult`] per mode. The JSON form is documented in docs/json/replay.md and stable:
+//! fields are added, never renamed.
 
 use serde::Serialize;
 use vellum_disk::LedgerStat;
 
-/// One workload through several modes.
+/// One workload in several modes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// What was replayed, and on what.
     pub setup: Setup,
-    /// One result a mode, in the order asked for.
+    /// Results by mode, in the requested order.
     pub modes: Vec<ModeResult>,
-    /// What a reader has to know.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
 }
 
@@ -30,28 +30,28 @@ pub struct Setup {
     pub seed: u64,
     /// Device preset.
     pub preset: &'static str,
-    /// Logical size.
+    /// Logical size of the device.
     pub device_bytes: u64,
-    /// Raw flash.
+    /// Size of the raw flash.
     pub flash_bytes: u64,
-    /// How many times smaller than the preset's the erase blocks are, and the time of an erase with them, so
-    /// that a small device has the preset's dies and its over-provisioning.
+    /// How many times smaller than the preset's the erase blocks are, with erase times in proportion, so that a small
+    /// device has the preset's dies and over-provisioning.
     pub erase_block_divisor: u32,
     /// `closed` or `open`.
     pub pace: &'static str,
-    /// Requests at a time; of an open replay the most.
+    /// Requests in flight; the maximum for an open replay.
     pub queue_depth: u32,
-    /// Core that fingerprints.
+    /// The core that computes fingerprints.
     pub core: &'static str,
     /// `named` by the host, `discovered` by reading the disk, or `none`.
     pub journals: &'static str,
-    /// Sectors of all journals together.
+    /// Total size of all journals.
     pub journal_bytes: u64,
     /// Requests of the workload.
     pub requests: RequestCounts,
     /// The content model: `unique`, or `duplicates:40%`.
     pub content: String,
-    /// Written sectors whose content the trace does not say, and the model gave.
+    /// Written sectors whose content is not in the trace and came from the model.
     pub modelled_content_sectors: u64,
     /// Rows of the trace that did not become requests.
     pub rows_rejected: u64,
@@ -76,49 +76,49 @@ pub struct RequestCounts {
     pub unaligned: u64,
 }
 
-/// What became of the workload in one mode.
+/// Results of the workload in one mode.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModeResult {
     /// Name of the mode.
     pub mode: String,
-    /// False if fingerprints were believed without comparing bytes.
+    /// False if fingerprints were trusted without comparing bytes.
     pub verified: bool,
     /// Sectors the host wrote, write-zeroes included.
     pub host_sectors_written: u64,
     /// Bytes by cause and reason.
     pub ledger: LedgerStat,
-    /// Writes at home locations and what they cost.
+    /// Writes at home locations, and how many were removed.
     pub home: HomeWrites,
-    /// Sectors that held other bytes at the end than were written last. Never but in `woj-paper`.
+    /// Sectors that at the end did not hold what was written last. Always 0 except in `woj-paper`.
     pub wrong_sectors: u64,
-    /// Sectors read back for that.
+    /// Sectors read back to check this.
     pub checked_sectors: u64,
     /// Virtual time of the run.
     pub duration_ns: u64,
-    /// Bytes read and written by the host over that time.
+    /// Bytes read and written by the host, divided by that time.
     pub throughput_bytes_per_second: f64,
-    /// Requests over that time.
+    /// Requests divided by that time.
     pub requests_per_second: f64,
-    /// Latencies of requests.
+    /// Latencies by kind of request.
     pub latency: Latencies,
-    /// Erase blocks erased.
+    /// Number of blocks erased.
     pub erases: u64,
     /// Fingerprint tables at the end of the run, in bytes.
     pub dedup_memory_bytes: u64,
     /// Cache of journaled sectors for comparing, in bytes.
     pub verify_cache_bytes: u64,
-    /// Hash over everything that happened, in hexadecimal: equal for equal seeds.
+    /// Hash over all events, in hexadecimal: equal for equal seeds.
     pub log_hash: String,
 }
 
-/// Writes at home locations: sectors written outside the journals, from the first transaction that was
-/// written into a journal (before, nothing can be a copy).
+/// Writes at home locations: sectors written outside the journals, counted from the first transaction written to a
+/// journal (before it, nothing can be a copy).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HomeWrites {
-    /// Sectors.
+    /// Number of sectors.
     pub written: u64,
-    /// Of those, sectors that programmed nothing: a copy of a journal sector, of any sector, the same bytes
-    /// again, or zeros.
+    /// Of those, sectors that programmed nothing: a copy of a journal sector or of any other sector, unchanged content,
+    /// or zeros.
     pub removed: u64,
 }
 
@@ -140,17 +140,17 @@ pub struct Latencies {
     pub sync: Latency,
 }
 
-/// Latencies of one kind; zeros if there was none.
+/// Latencies of one kind of request; zeros if there were none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Latency {
-    /// How many.
+    /// Number of requests.
     pub count: u64,
-    /// Half were faster.
+    /// Median.
     pub latency_ns_p50: u64,
-    /// 99 % were faster.
+    /// 99th percentile.
     pub latency_ns_p99: u64,
-    /// 99.9 % were faster.
+    /// 99.9th percentile.
     pub latency_ns_p999: u64,
-    /// The slowest.
+    /// Maximum.
     pub latency_ns_max: u64,
 }

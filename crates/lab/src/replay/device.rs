@@ -1,4 +1,4 @@
-//! The modelled device: a preset made as small as the workload allows, and the host's link to it.
+//! The modelled device: a preset reduced to the size that the workload needs, and the host's link to it.
 
 use super::mode::Mode;
 use super::options::ReplayOptions;
@@ -9,24 +9,24 @@ use vellum_disk::{CpuModel, Disk, Format, Options, sectors_max};
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::{Preset, Timed};
 
-/// Erase blocks a die should have at least: with fewer, those that are open or reserved are a large share.
+/// Minimum erase blocks per die: with fewer, open and reserved blocks would be a large share.
 const BLOCKS_PER_DIE_MIN: u32 = 64;
-/// Erase blocks are not made smaller than this.
+/// Minimum size of erase blocks.
 const PAGES_PER_BLOCK_MIN: u32 = 16;
-/// NVRAM of a device that is given some.
+/// Size of the NVRAM, for devices that are given one.
 const NVRAM_BYTES: usize = 1 << 20;
 
-/// A preset cut to size.
+/// A preset reduced in size.
 #[derive(Clone, Copy)]
 pub(super) struct Sized {
     pub preset: Preset,
-    /// How many times smaller erase blocks are than the preset's.
+    /// How many times smaller than the preset's the erase blocks are.
     pub divisor: u32,
 }
 
 impl Sized {
-    /// As many blocks a die as `sectors` and `op_share` need. On small devices that would be too few: then erase
-    /// blocks are smaller, and their erase time in proportion, so that erasing a byte costs what it did.
+    /// Gives each die as many blocks as `sectors` and `op_share` need. Small devices would have too few; they get
+    /// smaller erase blocks, with erase times in proportion, so that the erase time per byte stays the same.
     pub(super) fn new(mut preset: Preset, sectors: u64, op_share: f64) -> Result<Sized> {
         let raw = (sectors as f64 * SECTOR_BYTES as f64 * (1.0 + op_share)).ceil() as u64;
         let blocks_for = |p: &Preset| raw.div_ceil(p.geometry.block_bytes() * u64::from(p.geometry.dies()));
@@ -57,7 +57,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Makes one. Call it in a task.
+    /// Makes a device. Must be called in a task.
     pub(super) fn new(
         sized: &Sized,
         sectors: u64,
@@ -83,7 +83,7 @@ impl Device {
         );
         let format = Format { dedup: mode.dedup, ..Format::new(sectors) };
         Disk::format(flash.clone(), env.clone(), &format)?;
-        // A device with a buffer of its own says when a page is in it: the disk need not have another.
+        // A device with its own buffer completes a write when it is buffered: the disk needs no other buffer.
         let write_buffer_pages_per_die = match preset.protected_pages_per_die {
             0 => Options::default().write_buffer_pages_per_die,
             _ => 0,
@@ -119,7 +119,7 @@ fn cpu(mode: &Mode, options: &ReplayOptions) -> CpuModel {
     }
 }
 
-/// One direction of the host's link: moves one thing after another.
+/// One direction of the host's link: transfers one request after another.
 pub(super) struct Link {
     bytes_per_second: u64,
     busy_until: Mutex<Nanos>,
@@ -130,7 +130,7 @@ impl Link {
         Link { bytes_per_second, busy_until: Mutex::new(Nanos::ZERO) }
     }
 
-    /// Returns when the bytes have crossed.
+    /// Returns when the bytes have been transferred.
     pub(super) fn cross(&self, env: &dyn Env, bytes: u64) {
         let done = {
             let mut busy_until = self.busy_until.lock();

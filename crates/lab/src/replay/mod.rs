@@ -1,7 +1,7 @@
-//! Replays a workload against a fresh [`vellum_disk::Disk`] on modelled flash, once for each mode, in virtual time.
+//! Replays a workload on a fresh [`vellum_disk::Disk`] on modelled flash, once in each mode, in virtual time.
 //!
 //! 1. The same options and source give the same results, latencies and log hash.
-//! 2. Requests that touch the same sector are never in flight together: the last write of the trace counts.
+//! 2. Requests for the same sector are never in flight together: the last write in the trace wins.
 //! 3. After every run the ledger is compared with the device, and every sector with what was written last.
 
 mod charts;
@@ -30,14 +30,14 @@ use vellum_base::{Error, Result};
 use vellum_trace::RequestSource;
 use vellum_trace::models::ContentModel;
 
-/// Opens the workload from its start: called once for each mode, and before to look at it.
+/// Opens the workload from its start: called once for each mode, and once before to survey it.
 pub type Opener<'a> = dyn Fn() -> Result<Box<dyn RequestSource>> + 'a;
 
 /// Replays the workload once in each mode.
 ///
 /// # Panics
-/// If a disk's ledger differs from what its device programmed, or a mode that compares bytes returns wrong ones:
-/// both are our bugs.
+/// If a disk's ledger differs from what its device programmed, or a mode that compares bytes returns wrong ones: both
+/// would be bugs of ours.
 pub fn run(open: &Opener<'_>, options: &ReplayOptions, progress: &dyn Progress) -> Result<Comparison> {
     check(options)?;
     progress.begin("survey", 0);

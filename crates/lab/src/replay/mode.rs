@@ -1,29 +1,28 @@
-//! What a replay compares: a dedup mode, and which of the disk's habits go with it.
+//! What a replay compares: dedup modes, each with switches of the disk.
 
 use vellum_base::{Error, Result};
 use vellum_codes::HashKind;
 use vellum_disk::DedupMode;
 
-/// A dedup mode with its habits. By default `journal` is the disk as it is shipped; `none`, `strong` and
-/// `woj-paper` do what their name says and nothing else, so that they stand for an ordinary SSD, for dmdedup,
-/// and for the paper.
+/// A dedup mode with its switches. By default `journal` is the disk as shipped; `none`, `strong` and `woj-paper` do
+/// what their name says and nothing else, so they represent an ordinary SSD, dmdedup, and the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     /// How duplicates are found.
     pub dedup: DedupMode,
-    /// All-zero sectors and rewrites of the same bytes are not programmed.
+    /// All-zero sectors and rewrites of unchanged content are not programmed.
     pub elide: bool,
     /// Sectors that are mostly zeros are packed.
     pub pack: bool,
-    /// Bytes are compared before a fingerprint is believed. Always off for `woj-paper`.
+    /// Bytes are compared before a fingerprint is trusted. Always off for `woj-paper`.
     pub verify: bool,
-    /// Capacitor-backed memory for what a flush has to save; `None`: as the device has it.
+    /// Capacitor-backed memory for what a flush has to save; `None`: as in the device.
     pub nvram: Option<bool>,
 }
 
 type Set = fn(&mut Mode, bool);
 
-/// Every switch: its name, and how it is set.
+/// Every switch: its name, and how to set it.
 const SWITCHES: [(&str, Set); 4] = [
     ("elide", |mode, on| mode.elide = on),
     ("pack", |mode, on| mode.pack = on),
@@ -36,9 +35,9 @@ impl Mode {
     pub const NONE: Mode = Mode::bare(DedupMode::None);
     /// Full dedup with SHA-1, compared byte by byte.
     pub const STRONG: Mode = Mode { verify: true, ..Mode::bare(DedupMode::Strong(HashKind::Sha1)) };
-    /// Full dedup with SHA-1 that trusts its hash, as dmdedup does: the papers' baseline.
+    /// Full dedup with SHA-1 without comparing bytes, like dmdedup: the papers' baseline.
     pub const DMDEDUP: Mode = Mode::bare(DedupMode::Strong(HashKind::Sha1));
-    /// The disk as it is shipped.
+    /// The disk as shipped.
     pub const JOURNAL: Mode =
         Mode { elide: true, pack: true, verify: true, ..Mode::bare(DedupMode::Journal) };
 
@@ -87,7 +86,7 @@ impl Mode {
         Ok(mode)
     }
 
-    /// The modes in a list such as `none,strong,journal`.
+    /// Parses a list of modes such as `none,strong,journal`.
     pub fn list(text: &str) -> Result<Vec<Mode>> {
         text.split(',').map(|name| Mode::by_name(name.trim())).collect()
     }
@@ -121,7 +120,7 @@ impl Mode {
     }
 }
 
-/// The dedup mode in front, which may hold a '-' of its own.
+/// Splits off the dedup mode at the front, which may contain a '-' itself.
 fn split_name(text: &str) -> (&str, &str) {
     let own =
         ["woj-paper", "ecc-paper"].iter().find(|name| text.starts_with(**name)).map_or(0, |name| name.len());

@@ -1,4 +1,4 @@
-//! How a replay is set up.
+//! Options of a replay.
 
 use super::Mode;
 use std::ops::Range;
@@ -9,57 +9,57 @@ use vellum_media::Preset;
 use vellum_trace::models::ContentModel;
 use vellum_trace::{ByteLen, DeviceId};
 
-/// Which flash device `replay` takes if none is named.
+/// The flash device that `replay` uses by default.
 pub const DEFAULT_PRESET: &str = "tlc-modern";
 
-/// How a replay is set up.
+/// Options of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// What is compared, one run each.
+    /// The modes to compare, one run each.
     pub modes: Vec<Mode>,
-    /// The flash device; it is made as large as the trace and `op_share` need.
+    /// The flash device; resized to what the trace and `op_share` need.
     pub preset: Preset,
     /// Over-provisioning: raw flash beyond the logical size, as a share of the logical size.
     pub op_share: f64,
-    /// Decides everything random.
+    /// Seed for everything random.
     pub seed: u64,
     /// When requests are issued.
     pub pace: Pace,
-    /// Which core computes fingerprints.
+    /// The core that computes fingerprints.
     pub core: Core,
-    /// What becomes of the devices of a multi-device trace.
+    /// How to treat the devices of a multi-device trace.
     pub devices: Devices,
-    /// Logical size; `None`: what the trace says, or needs.
+    /// Logical size; `None`: as the trace states or needs.
     pub device_bytes: Option<ByteLen>,
-    /// Where the journals lie, if the host names them; `None`: they are found by reading the disk.
+    /// Location of the journals if the host names them; `None`: found by reading the disk.
     pub journals: Option<Vec<Range<Lba>>>,
-    /// Contents of writes for which the trace has none.
+    /// Contents of writes that have none in the trace.
     pub contents: ContentModel,
-    /// What the disk holds before the replay.
+    /// Contents of the disk before the replay.
     pub precondition: Precondition,
-    /// How `ecc` and `ecc-paper` look for copies.
+    /// How `ecc` and `ecc-paper` search for copies.
     pub search: Search,
 }
 
-/// How the modes that fingerprint by parity look for copies.
+/// How the modes that fingerprint by parity search for copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Search {
-    /// While a sector is written, later or both. Later is after the replay, and only with `scan_after`.
+    /// While a sector is written, later, or both. Later is after the replay, and only with `scan_after`.
     pub when: DedupWhen,
-    /// Entries of the fingerprint table, as a share of the sectors.
+    /// Entries of the fingerprint table, as a share of the number of sectors.
     pub table_share: f64,
-    /// Share of a core that looking while writing may take, where it is limited (`both`).
+    /// Share of a core that the search during writes may take, if it is limited (`both`).
     pub core_share: f64,
-    /// A write waits no longer for what it is compared with, where it is limited.
+    /// Longest time that a write waits for what it is compared with, if the search is limited.
     pub wait_max: Nanos,
-    /// What fingerprinting a sector takes, instead of what the core needs for parity.
+    /// Time to fingerprint a sector, instead of what the core needs for parity.
     pub fingerprint: Option<Nanos>,
-    /// After the replay everything is compared with everything, as `disk scrub --dedup` does.
+    /// After the replay all sectors are compared, as by `disk scrub --dedup`.
     pub scan_after: bool,
 }
 
 impl Default for Search {
-    /// All in-line: what a table catches, and what that costs.
+    /// In-line search only: shows what a table finds, and its cost.
     fn default() -> Search {
         let usual = vellum_disk::Options::default();
         Search {
@@ -74,8 +74,7 @@ impl Default for Search {
 }
 
 impl ReplayOptions {
-    /// `modes` on `preset` with 12 % over-provisioning, 32 requests at a time, the paper's 3 GHz core, an empty
-    /// disk.
+    /// `modes` on `preset` with 12 % over-provisioning, 32 requests in flight, the paper's 3 GHz core, an empty disk.
     pub fn new(modes: Vec<Mode>, preset: Preset) -> ReplayOptions {
         ReplayOptions {
             modes,
@@ -94,29 +93,29 @@ impl ReplayOptions {
     }
 }
 
-/// What becomes of the devices of a multi-device trace.
+/// How to treat the devices of a multi-device trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Devices {
-    /// The trace has one; a second is an error that says what to choose.
+    /// The trace must have one device; a second is an error that names the alternatives.
     #[default]
     Single,
-    /// Only requests of this one are replayed.
+    /// Only requests of this device are replayed.
     Only(DeviceId),
-    /// All lie side by side on the disk.
+    /// All are laid out side by side on the disk.
     SideBySide,
 }
 
 /// When requests are issued.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// As fast as the disk takes them, `queue_depth` at a time, in the order of the trace. A flush, and a write with
-    /// FUA, waits for all before it and holds back all behind it, as for one thread that syncs.
+    /// As fast as the disk accepts them, `queue_depth` at a time, in the order of the trace. A flush, or a write with
+    /// FUA, waits for all earlier requests and holds back all later ones, as if one thread syncs.
     Closed {
-        /// Requests at a time.
+        /// Requests in flight.
         queue_depth: u32,
     },
-    /// At the times of the trace, `speed` times as fast. A flush waits for the writes before it. Latency counts from
-    /// the time of the trace.
+    /// At the times of the trace, `speed` times as fast. A flush waits for earlier writes. Latency counts from the time
+    /// in the trace.
     Open {
         /// 1 is the speed of the trace.
         speed: f64,
@@ -129,7 +128,7 @@ pub enum Core {
     /// Xeon E5-2680v3 at 3.0 GHz: the paper's prototype, which hashed on the host.
     #[default]
     Host3GHz,
-    /// The same at 1.2 GHz: the paper's stand-in for a controller's core.
+    /// The same at 1.2 GHz, which represents a controller's core in the paper.
     Controller1200MHz,
     /// ARM at 400 MHz in a drive: SHA-256 of 8 KiB in 226.5 us (ses-dedup.txt, Table I), other hashes in proportion to
     /// the core of 1.2 GHz.
@@ -149,7 +148,7 @@ impl Core {
         }
     }
 
-    /// MiB/s of a hash over whole sectors. BLAKE3 is not in the table: SHA-1's rate stands for it.
+    /// MiB/s of a hash over whole sectors. BLAKE3 is not in the table; it is given SHA-1's rate.
     fn mib_per_second(self, hash: HashKind) -> f64 {
         let (fast, slow) = match hash {
             HashKind::Md5 => (526.1, 215.3),
@@ -169,8 +168,8 @@ impl Core {
         Nanos((bytes as f64 * 1e9 / rate).round() as u64)
     }
 
-    /// Undoing the scrambler in a sector's parity: 14.5 us for 8 KiB at 400 MHz (ses-dedup.txt, section V.A), and in
-    /// proportion on faster cores. The parity itself the drive computes anyway.
+    /// Time to descramble a sector's parity: 14.5 us for 8 KiB at 400 MHz (ses-dedup.txt, section V.A), and in
+    /// proportion on faster cores. The parity itself is computed by the drive anyway.
     fn unmask_time(self) -> Nanos {
         let mhz = match self {
             Core::Host3GHz => 3000.0,
@@ -180,8 +179,8 @@ impl Core {
         Nanos((14_500.0 * SECTOR_BYTES as f64 / 8192.0 * 400.0 / mhz).round() as u64)
     }
 
-    /// What a mode costs for each sector it fingerprints. `journal` is charged xxHash over the whole sector, and the
-    /// same again for the byte compare, whether one is needed or not.
+    /// Costs of a mode for each sector that it fingerprints. `journal` is charged xxHash over the whole sector, and the
+    /// same again for comparing bytes, whether needed or not.
     pub fn model(self, dedup: DedupMode) -> CpuModel {
         let hash = match dedup {
             _ if self == Core::Free => Nanos::ZERO,
@@ -197,12 +196,12 @@ impl Core {
     }
 }
 
-/// What the disk holds before the replay. Both are shares of its size; what they write is not counted.
+/// Contents of the disk before the replay. Both shares are of its size; these writes are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Precondition {
-    /// This much is written, from the start, with contents that never come again.
+    /// This much is written, from the start, with contents that do not occur again.
     pub fill_share: f64,
-    /// Then this much of it is overwritten at random places, so that garbage collection is at work.
+    /// Then this much of it is overwritten at random places, so that garbage collection is active.
     pub overwrite_share: f64,
 }
 

@@ -1,13 +1,13 @@
-//! What every sector holds by the order of the trace, and with it what the home writes cost.
+//! The expected content of every sector, in the order of the trace, from which home writes are counted.
 //!
-//! Zeros, same bytes and duplicates are found by the engine wherever they are written; the ledger does not say
-//! which of them were home writes. The oracle knows, because it knows every sector's content:
+//! The engine finds zeros, unchanged content and duplicates wherever they are written; the ledger does not say which of
+//! them were home writes. The oracle does, because it knows the content of every sector:
 //! 1. home zeros are counted exactly;
-//! 2. of the ledger's same-content and duplicate sectors, those that the oracle expects in a journal are taken
-//!    off, so that the share removed is never overstated;
+//! 2. from the ledger's same-content and duplicate sectors, those that the oracle expects in a journal are subtracted,
+//!    so that the share removed is never overstated;
 //! 3. a journal copy is a home write by definition.
 //!
-//! It knows only sectors that were written: to clear a whole disk costs what is on it.
+//! It stores only sectors that were written, so clearing a whole disk costs only as much as is on it.
 
 use super::comparison::HomeWrites;
 use super::mode::Mode;
@@ -18,7 +18,7 @@ use vellum_base::{Avoided, LedgerSnapshot, SECTOR_BYTES};
 use vellum_disk::DedupMode;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Stands for a sector's content.
+/// Represents a sector's content.
 pub(super) type Fingerprint = u128;
 
 /// All zeros.
@@ -29,9 +29,9 @@ pub(super) struct Oracle {
     mode: Mode,
     journals: Vec<Range<u64>>,
     holds: FixedMap<u64, Fingerprint>,
-    /// Sectors that hold each content; only where duplicates count.
+    /// Number of sectors with each content; only if duplicates count.
     copies: Option<FixedMap<Fingerprint, u32>>,
-    /// A transaction has been written.
+    /// True once a transaction has been written.
     counting: bool,
     home_written: u64,
     home_zero: u64,
@@ -39,7 +39,7 @@ pub(super) struct Oracle {
     home_repeats: u64,
 }
 
-/// What a sector's bytes are.
+/// Fingerprint of a sector.
 pub(super) fn fingerprint(sector: &[u8]) -> Fingerprint {
     if vellum_codes::is_zero(sector) { ZERO } else { xxh3_128(sector).max(1) }
 }
@@ -61,7 +61,7 @@ impl Oracle {
         }
     }
 
-    /// `data` is written from sector `first`.
+    /// Notes that `data` is written from sector `first` on.
     pub(super) fn write(&mut self, first: u64, data: &[u8]) {
         for (i, sector) in data.chunks_exact(SECTOR_BYTES).enumerate() {
             let lba = first + i as u64;
@@ -73,7 +73,7 @@ impl Oracle {
         }
     }
 
-    /// `sectors` from `first` are made zero by a write that takes flash for nothing.
+    /// Notes that `sectors` from `first` on become zero by a write that takes no flash.
     pub(super) fn write_zeroes(&mut self, first: u64, sectors: u64) {
         if self.counting {
             let home = sectors - ranges::shared(&self.journals, first..first + sectors);
@@ -83,7 +83,7 @@ impl Oracle {
         self.clear(first..first + sectors);
     }
 
-    /// `sectors` from `first` are trimmed.
+    /// Notes that `sectors` from `first` on are trimmed.
     pub(super) fn trim(&mut self, first: u64, sectors: u64) {
         self.clear(first..first + sectors);
     }
@@ -127,13 +127,13 @@ impl Oracle {
         }
     }
 
-    /// From here on home writes count anew: what came before was preparation.
+    /// Restarts the count of home writes after the preparation.
     pub(super) fn start(&mut self) {
         (self.counting, self.home_written, self.home_zero) = (false, 0, 0);
         (self.journal_repeats, self.home_repeats) = (0, 0);
     }
 
-    /// Home writes of the run that made `ledger`.
+    /// Home writes of the run whose ledger is `ledger`.
     pub(super) fn home(&self, ledger: &LedgerSnapshot) -> HomeWrites {
         let sectors = |reason| ledger.avoided_by(reason) / SECTOR_BYTES as u64;
         let found = sectors(Avoided::SameContent) + sectors(Avoided::Duplicate);
@@ -142,7 +142,7 @@ impl Oracle {
         HomeWrites { written: self.home_written, removed: removed.min(self.home_written) }
     }
 
-    /// What is expected where, in the order of sectors.
+    /// Expected contents, ordered by sector.
     pub(super) fn expected(&self) -> Vec<(u64, Fingerprint)> {
         let mut all: Vec<_> = self.holds.iter().map(|(lba, print)| (*lba, *print)).collect();
         all.sort_unstable();
@@ -220,7 +220,7 @@ mod tests {
         oracle.write(11, &sector(2));
         oracle.write(12, &sector(2));
         oracle.write(50, &sector(2));
-        oracle.write(51, &sector(1)); // by now nobody holds it
+        oracle.write(51, &sector(1)); // no longer held anywhere
         assert_eq!(oracle.home(&avoided(Avoided::Duplicate, 4)), HomeWrites { written: 3, removed: 2 });
     }
 }

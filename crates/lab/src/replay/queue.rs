@@ -1,6 +1,6 @@
 //! The order in which requests start.
 //!
-//! Workers take turns: who has the turn gets the next request of the trace, waits until it may start, and
+//! Workers take turns: the worker whose turn it is gets the next request of the trace, waits until it may start, and
 //! passes the turn on. So requests start in the order of the trace, whatever they wait for.
 
 use super::options::Pace;
@@ -11,7 +11,7 @@ use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{Env, Error, Nanos, Result};
 use vellum_trace::{Request, RequestKind, RequestSource, content};
 
-/// In an open replay so many requests are in flight at most.
+/// Most requests in flight in an open replay.
 pub(super) const OPEN_QUEUE_DEPTH: u32 = 256;
 
 /// Hands out requests; see the module.
@@ -41,7 +41,7 @@ struct InFlight {
 /// A request that has started.
 pub(super) struct Started {
     pub request: Request,
-    /// When its latency began to count.
+    /// Start of its latency.
     pub since: Nanos,
     pub sectors: Range<u64>,
     id: u64,
@@ -64,7 +64,7 @@ impl Queue {
         }
     }
 
-    /// The next request, once it may start; `data` then holds what it writes. `None` at the end.
+    /// Returns the next request once it may start, with what it writes in `data`. `None` at the end.
     pub(super) fn take(&self, data: &mut Vec<u8>) -> Option<Started> {
         let mut turn = self.turn.lock();
         if turn.failed.is_some() {
@@ -96,7 +96,7 @@ impl Queue {
         }
     }
 
-    /// Waits until the request may start, and counts it as in flight.
+    /// Waits until the request may start, and marks it as in flight.
     fn start(&self, request: Request, id: u64, due: Option<Nanos>) -> Started {
         let sectors = whole_sectors(&request);
         let is_flush = request.kind == RequestKind::Flush;
@@ -120,19 +120,19 @@ impl Queue {
         Started { request, since: due.unwrap_or_else(|| self.env.now()), sectors, id }
     }
 
-    /// The request is finished.
+    /// Marks the request as finished.
     pub(super) fn finish(&self, started: &Started) {
         let mut flight = self.flight.lock();
         flight.retain(|other| other.id != started.id);
         self.landed.notify_all();
     }
 
-    /// No more requests: one failed.
+    /// Stops handing out requests, because one has failed.
     pub(super) fn fail(&self, error: Error) {
         self.turn.lock().failed.get_or_insert(error);
     }
 
-    /// When all workers are done: the oracle, or what went wrong.
+    /// Returns the oracle when all workers are done, or the error.
     pub(super) fn into_oracle(self) -> Result<Oracle> {
         let turn = self.turn.into_inner();
         match turn.failed {
@@ -143,7 +143,7 @@ impl Queue {
 }
 
 impl Turn {
-    /// Fills in what the request writes, and tells the oracle.
+    /// Fills `data` with what the request writes, and updates the oracle.
     fn note(&mut self, started: &Started, data: &mut Vec<u8>) {
         let Range { start, end } = started.sectors;
         match started.request.kind {
@@ -158,8 +158,8 @@ impl Turn {
     }
 }
 
-/// The sectors a request is about: of reads and writes all that it touches, of trims and write-zeroes those that
-/// it covers wholly (as a block layer rounds them).
+/// The sectors of a request: for reads and writes all that it touches, for trims and write-zeroes only those that it
+/// covers completely (as a block layer rounds them).
 fn whole_sectors(request: &Request) -> Range<u64> {
     let (first, count) = request.sectors();
     let touched = first.0..first.0 + count;

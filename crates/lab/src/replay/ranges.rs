@@ -3,7 +3,7 @@
 use std::ops::Range;
 use vellum_base::Lba;
 
-/// Sorted and merged, empty ones left out.
+/// Sorts and merges ranges, leaving out empty ones.
 pub(super) fn sorted(ranges: Vec<Range<Lba>>) -> Vec<Range<u64>> {
     let mut ranges: Vec<_> =
         ranges.into_iter().map(|r| r.start.0..r.end.0).filter(|r| r.start < r.end).collect();
@@ -18,13 +18,13 @@ pub(super) fn sorted(ranges: Vec<Range<Lba>>) -> Vec<Range<u64>> {
     merged
 }
 
-/// True if one of the sorted ranges holds `sector`.
+/// True if one of the sorted ranges contains `sector`.
 pub(super) fn contain(ranges: &[Range<u64>], sector: u64) -> bool {
     let after = ranges.partition_point(|r| r.start <= sector);
     after > 0 && sector < ranges[after - 1].end
 }
 
-/// How many of `sectors` the sorted ranges hold.
+/// How many of `sectors` the sorted ranges contain.
 pub(super) fn shared(ranges: &[Range<u64>], sectors: Range<u64>) -> u64 {
     let of = |r: &Range<u64>| r.end.min(sectors.end).saturating_sub(r.start.max(sectors.start));
     ranges.iter().map(of).sum()

@@ -1,4 +1,4 @@
-//! One mode's run.
+//! Runs one mode.
 
 use super::comparison::{Latencies, Latency, ModeResult};
 use super::device::{Device, Sized};
@@ -22,13 +22,13 @@ use vellum_trace::generate::Seeded;
 use vellum_trace::{RequestKind, RequestSource};
 
 const STACK_BYTES: usize = 256 << 10;
-/// Sectors read at a time when everything is read back.
+/// Sectors read at a time when all are read back.
 const CHECK_SECTORS: usize = 32;
-/// Progress is told so often.
+/// Requests between progress reports.
 const PROGRESS_REQUESTS: u64 = 4096;
-/// Longer latencies (18 minutes) count as this.
+/// Longer latencies (18 minutes) are recorded as this.
 const LATENCY_NS_MAX: u64 = 1 << 40;
-/// Contents of the precondition lie apart from all others.
+/// Keeps the contents of the precondition different from all others.
 const PRECONDITION_IDS: u64 = 1 << 62;
 
 /// Replays `source` on a fresh disk in `mode`.
@@ -58,7 +58,7 @@ struct Run<'a> {
     options: &'a ReplayOptions,
 }
 
-/// What is counted from the end of the preparation.
+/// Counters at the end of the preparation.
 struct Before {
     ledger: LedgerSnapshot,
     flash: FlashCounters,
@@ -83,7 +83,7 @@ impl Run<'_> {
         let shared = Arc::into_inner(shared).ok_or_else(|| Error::invalid("a worker outlived the replay"))?;
         let clocks = shared.clocks.into_inner();
         let oracle = shared.queue.into_oracle()?;
-        // What the device has buffered counts when it is programmed: else short runs would look faster than long ones.
+        // Includes programming what the device has buffered: otherwise short runs would look faster than long ones.
         let ended = clocks.last_end.max(self.device.flash.programmed_at());
         self.device.disk.flush()?;
         if self.options.search.scan_after && self.mode.dedup.uses_parity() {
@@ -93,7 +93,7 @@ impl Run<'_> {
         self.result(&oracle, &before, ended.saturating_sub(started), &clocks)
     }
 
-    /// Fills the disk as asked for, and lets the device come to rest.
+    /// Fills the disk as requested, and waits until the device is idle.
     fn precondition(&self, oracle: &mut Oracle) -> Result<()> {
         let wanted = self.options.precondition;
         let sectors = self.survey.sectors();
@@ -156,7 +156,7 @@ impl Run<'_> {
         })
     }
 
-    /// Reads everything back and counts the sectors that hold something else than was written last.
+    /// Reads all sectors back, and counts those that do not hold what was written last.
     fn count_wrong(&self, expected: &[(u64, Fingerprint)]) -> Result<u64> {
         let mut data = vec![0; CHECK_SECTORS * SECTOR_BYTES];
         let mut wrong = 0;
@@ -171,7 +171,7 @@ impl Run<'_> {
     }
 }
 
-/// Requests in flight at a time.
+/// Number of requests in flight.
 pub(super) fn workers(pace: Pace) -> u32 {
     match pace {
         Pace::Closed { queue_depth } => queue_depth.clamp(1, 1024),
@@ -187,7 +187,7 @@ struct Shared {
     finished: AtomicU64,
 }
 
-/// Runs `workers` workers, of which the caller is one, to the end of the trace.
+/// Runs `workers` workers, including the caller, to the end of the trace.
 fn work_all(shared: &Arc<Shared>, workers: u32, progress: &dyn Progress) {
     let tasks: Vec<_> = (1..workers)
         .map(|_| {
@@ -243,8 +243,8 @@ impl Shared {
         }
     }
 
-    /// A write that covers its first or last sector in part must read it first. (What it then writes is in the
-    /// trace: its contents are of whole sectors.)
+    /// A write that covers part of its first or last sector must read it first. (It then writes what is in the trace,
+    /// whose contents are of whole sectors.)
     fn read_edges(&self, started: &Started) -> Result<()> {
         let request = &started.request;
         let odd = |at: u64| !at.is_multiple_of(SECTOR_BYTES as u64);
@@ -260,7 +260,7 @@ impl Shared {
     }
 }
 
-/// What the requests took.
+/// Times of the requests.
 struct Clocks {
     read: Histogram<u64>,
     write: Histogram<u64>,

@@ -1,4 +1,4 @@
-//! A first look at the workload: how much there is, how large a device it needs, where its journals lie.
+//! Surveys the workload: its size, the size of device it needs, and where its journals are.
 
 use super::comparison::RequestCounts;
 use super::options::{Devices, ReplayOptions};
@@ -11,10 +11,10 @@ use vellum_trace::devices::{Layout, Select, select};
 use vellum_trace::models::with_contents;
 use vellum_trace::{ByteLen, Content, Request, RequestKind, RequestSource, Summary};
 
-/// Sector addresses are 32 bits wide below.
+/// The disk below has 32-bit sector addresses.
 const DEVICE_BYTES_MAX: u64 = 4 << 40;
 
-/// What a first look found.
+/// Result of a survey.
 pub(super) struct Survey {
     pub select: Select,
     pub device_bytes: u64,
@@ -59,7 +59,7 @@ impl Survey {
         })
     }
 
-    /// The workload as it will be replayed, from its start.
+    /// Opens the workload as it will be replayed, from its start.
     pub(super) fn open(&self, open: &Opener<'_>, options: &ReplayOptions) -> Result<Box<dyn RequestSource>> {
         let selected = select(open()?, self.select.clone());
         Ok(Box::new(with_contents(selected, options.contents, options.seed)?))
@@ -131,7 +131,7 @@ impl Seen {
     }
 }
 
-/// The sectors whose real bytes the trace gives, which is where file systems say what they are.
+/// Sectors whose real bytes are in the trace; these include the metadata that identifies file systems.
 #[derive(Default)]
 struct Sparse {
     sectors: FixedMap<u64, Content>,

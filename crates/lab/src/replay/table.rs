@@ -1,4 +1,4 @@
-//! A comparison as aligned text: a row a figure, a column a mode.
+//! Presents a comparison as aligned text: a row per figure, a column per mode.
 
 use super::comparison::{Comparison, ModeResult, Setup};
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::fmt;
 use vellum_base::Nanos;
 use vellum_base::size::format_size;
 
-/// A figure of the table: its name, and how a mode's value reads.
+/// A row of the table: name of the figure, and how to format a mode's value.
 pub(crate) type Row = (String, Vec<String>);
 
 impl fmt::Display for Comparison {
@@ -89,7 +89,7 @@ impl Comparison {
         rows
     }
 
-    /// What a reader has to know of these figures.
+    /// Remarks on these figures for the reader.
     pub(super) fn remarks(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.setup.journal_bytes > 0 {

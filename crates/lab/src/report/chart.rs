@@ -1,7 +1,7 @@
-//! Charts as SVG, with colours left to the page's style sheet so that they follow light and dark.
+//! Charts as SVG. Colours are left to the page's style sheet, so that they adapt to light and dark.
 //!
-//! plotters draws with colours of its own making; each stands for a role, and is replaced by that role's style
-//! sheet variable afterwards.
+//! plotters draws with placeholder colours; each represents a role, and is replaced by that role's style sheet variable
+//! afterwards.
 
 use super::{Chart, ChartKind};
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
@@ -11,15 +11,15 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use vellum_base::{Error, Result};
 
 pub(super) const SIZE: (u32, u32) = (860, 340);
-/// As many series have a colour of their own.
+/// Number of series with distinct colours.
 pub(super) const COLOURS: usize = 10;
-/// Stand for the page's text, faint lines, and series.
+/// Placeholders for the page's text, faint lines, and series.
 const TEXT: RGBColor = RGBColor(1, 2, 3);
 const FAINT: RGBColor = RGBColor(1, 2, 4);
 const SERIES: RGBColor = RGBColor(1, 3, 0);
-/// A bar is at most so wide; groups are 1 apart.
+/// Maximum width of a bar; groups are 1 apart.
 const BAR_WIDTH_MAX: f64 = 0.36;
-/// Bars are labelled with their values up to this many of them.
+/// Bars are labelled with their values if there are at most this many.
 const LABELLED_BARS_MAX: usize = 24;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -46,7 +46,7 @@ fn colour(series: usize) -> RGBColor {
     RGBColor(SERIES.0, SERIES.1, (series % COLOURS) as u8)
 }
 
-/// Gives roles their variables, and lets the page decide the size.
+/// Replaces placeholders by variables, and lets the page determine the size.
 fn styled(svg: &str) -> String {
     let hex = |c: RGBColor| format!("\"#{:02X}{:02X}{:02X}\"", c.0, c.1, c.2);
     let mut out = svg.replace(&hex(TEXT), "\"currentColor\"").replace(&hex(FAINT), "\"var(--faint)\"");
@@ -129,7 +129,7 @@ fn bar(plot: &mut Plot<'_, '_, RangedCoordf64>, corners: [(f64, f64); 2], colour
     Ok(())
 }
 
-/// Text centred over a point, `down` pixels below it.
+/// Draws text centred over a point, `down` pixels below it.
 fn write(plot: &mut Plot<'_, '_, RangedCoordf64>, at: (f64, f64), down: i32, text: &str, size: i32) -> Drawn {
     let style = ("sans-serif", size, &TEXT).into_text_style(plot.plotting_area());
     let style = style.pos(Pos::new(HPos::Center, VPos::Bottom));
@@ -154,12 +154,12 @@ fn lines(area: &Area<'_>, chart: &Chart, series: &[(String, Vec<(f64, f64)>)]) -
     Ok(())
 }
 
-/// A number with about three digits.
+/// Formats a number with about three digits.
 fn short(value: f64) -> String {
     match value.abs() {
         v if v >= 99_999.5 => super::page::grouped(value),
         v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 99.0 => trimmed(format!("{value:.2}")), // of a percentage the rest is what matters
+        v if v >= 99.0 => trimmed(format!("{value:.2}")), // for a percentage, the distance to 100 matters
         v if v >= 10.0 => trimmed(format!("{value:.1}")),
         0.0 => "0".into(),
         _ => trimmed(format!("{value:.2}")),

@@ -1,4 +1,4 @@
-//! A chart as a file of its own: beside a page it has a heading and a legend there, here it brings them along.
+//! A chart as a separate file: in a page, heading and legend are part of the page; here they are part of the image.
 
 use super::Chart;
 use super::chart::{self, COLOURS};
@@ -7,9 +7,9 @@ use vellum_base::Result;
 
 const COLOUR_STYLE: &str = include_str!("colours.css");
 const WIDTH: usize = 860;
-/// Of a line of the legend, and of the title above it.
+/// Height of a line of the legend, and of the title above it.
 const LINE: usize = 20;
-/// Of a letter, about.
+/// Approximate width of a letter.
 const LETTER: usize = 8;
 
 pub(super) fn of(chart: &Chart) -> Result<String> {
@@ -28,7 +28,7 @@ pub(super) fn of(chart: &Chart) -> Result<String> {
     ))
 }
 
-/// A mark and a name for each series, and how many lines they take.
+/// A mark and a name for each series, and the number of lines they take.
 fn legend(chart: &Chart) -> (String, usize) {
     let (mut out, mut x, mut line) = (String::new(), 8, 1);
     for (i, name) in chart.series().enumerate() {

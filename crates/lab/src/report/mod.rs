@@ -13,9 +13,9 @@ use vellum_base::{Error, Result};
 pub struct Chart {
     /// What it shows.
     pub title: String,
-    /// What runs along, with unit.
+    /// Label of the horizontal axis, with unit.
     pub x: String,
-    /// What runs up, with unit.
+    /// Label of the vertical axis, with unit.
     pub y: String,
     /// What is drawn.
     pub kind: ChartKind,
@@ -25,14 +25,14 @@ pub struct Chart {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChartKind {
-    /// Groups of bars, one bar a series.
+    /// Groups of bars, with one bar per series.
     Bars {
         /// Names of the groups.
         groups: Vec<String>,
         /// Name of each series, and its value in every group.
         series: Vec<(String, Vec<f64>)>,
     },
-    /// Bars of parts on top of one another.
+    /// Stacked bars.
     Stacked {
         /// Names of the bars.
         groups: Vec<String>,
@@ -57,13 +57,13 @@ impl Chart {
         }
     }
 
-    /// It, its title and its legend as an SVG file, which follows light and dark by itself.
+    /// The chart with title and legend as an SVG file, which adapts to light and dark by itself.
     pub fn image(&self) -> Result<String> {
         image::of(self)
     }
 }
 
-/// A page that grows section by section.
+/// A page to which sections are added.
 pub struct Page {
     title: String,
     body: String,

@@ -1,4 +1,4 @@
-//! The HTML around tables and charts. Everything that is not ours is escaped.
+//! The HTML around tables and charts. All foreign text is escaped.
 
 use super::chart;
 use super::{Chart, Page};
@@ -16,7 +16,7 @@ impl Page {
         Page { title: title.into(), body: String::new() }
     }
 
-    /// Adds a replay's tables and charts. `command` is what made it.
+    /// Adds the tables and charts of a replay. `command` reproduces it.
     pub fn comparison(&mut self, heading: &str, comparison: &Comparison, command: &str) {
         self.heading(heading);
         self.paragraph(&comparison.setup.to_string());
@@ -35,7 +35,7 @@ impl Page {
         self.notes(&comparison.notes);
     }
 
-    /// Adds a comparison of an array's caches. `command` is what made it.
+    /// Adds a comparison of an array's caches. `command` reproduces it.
     pub fn caches(&mut self, heading: &str, comparison: &CacheComparison, command: &str) {
         self.heading(heading);
         self.paragraph(&comparison.setup());
@@ -45,7 +45,7 @@ impl Page {
         self.notes(&comparison.notes);
     }
 
-    /// Adds an experiment's claims, tables and charts. `command` is what made it.
+    /// Adds the claims, tables and charts of an experiment. `command` reproduces it.
     pub fn outcome(&mut self, experiment: &Experiment, outcome: &Outcome, command: &str) {
         self.heading(&format!("{}: {}", experiment.name, experiment.figure));
         self.push(&format!(
@@ -60,7 +60,7 @@ impl Page {
         self.notes(&outcome.notes);
     }
 
-    /// Adds what a scan found, in detail at one chunk size. `command` is what made it.
+    /// Adds the results of a scan, in detail at one chunk size. `command` reproduces it.
     pub fn scan(&mut self, heading: &str, scan: &Scan, chunk_bytes: u64, command: &str) {
         self.heading(heading);
         self.command(command);
@@ -68,7 +68,7 @@ impl Page {
         self.table(&scan.table());
     }
 
-    /// The page.
+    /// The HTML of the page.
     pub fn html(&self) -> String {
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -170,7 +170,7 @@ fn legend(chart: &Chart) -> String {
     format!("<ul class=\"legend\">{}</ul>", chart.series().enumerate().map(item).collect::<String>())
 }
 
-/// A whole number with its thousands apart.
+/// Formats a whole number with separated thousands.
 pub(super) fn grouped(value: f64) -> String {
     let sign = if value < 0.0 { "-" } else { "" };
     format!("{sign}{}", crate::replay::grouped(value.abs().round() as u64))
@@ -241,7 +241,7 @@ mod tests {
         for foreign in ["src=", "href=", "url(", "@import", "<script"] {
             assert!(!html.contains(foreign), "{foreign}");
         }
-        // An XML name space is not fetched, and is the only address there is.
+        // An XML namespace is not fetched; it must be the only address.
         assert_eq!(
             html.matches("http").count(),
             html.matches("xmlns=\"http://www.w3.org/2000/svg\"").count()

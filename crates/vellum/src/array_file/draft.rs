@@ -1,9 +1,9 @@
-//! A new version of an array's file, before it counts: written and synced beside it, so that what the array is changed
-//! to can be named whatever room there is.
+//! A new version of an array's file before it takes effect: written and synced beside the file, so that there is room
+//! to name what the array is changed to.
 //!
-//! 1. It is durable beside the file before anything else changes, and takes its place by one rename; a crash leaves the
-//!    old one or the new one. Dropped without that it leaves nothing.
-//! 2. The file of a symbolic link is what it leads to. Mode and owner stay.
+//! 1. It is durable beside the file before anything else changes, and replaces it by a single rename; a crash leaves
+//!    the old or the new version. Dropped before that, it leaves nothing.
+//! 2. If the path is a symbolic link, its target is replaced. Mode and owner are kept.
 
 use super::ArrayFile;
 use std::fs::File;
@@ -11,17 +11,17 @@ use std::os::unix::fs::{FileExt, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use vellum_base::{Error, Result};
 
-/// See the module. Others who change the file wait.
+/// See the module. Concurrent changes of the file wait.
 pub struct Draft {
     named: ArrayFile,
-    /// What it is written to, and where; gone when it counts.
+    /// The file written to, and its path; removed if it has not taken effect.
     new: Option<(File, PathBuf)>,
     path: PathBuf,
     _alone: Option<File>,
 }
 
 impl Draft {
-    /// Writes it beside the file.
+    /// Writes a new version beside the file.
     pub(super) fn write(named: ArrayFile, path: &Path, alone: Option<File>) -> Result<Draft> {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let mut name = path.as_os_str().to_owned();
@@ -34,12 +34,12 @@ impl Draft {
         Ok(draft)
     }
 
-    /// What it says.
+    /// Its contents.
     pub fn named(&self) -> &ArrayFile {
         &self.named
     }
 
-    /// It is the file from now on.
+    /// Makes it the file.
     pub fn commit(mut self) -> Result<()> {
         let Some((_file, new)) = &self.new else { return Ok(()) };
         std::fs::rename(new, &self.path).map_err(|e| said(&self.path, e))?;
@@ -50,7 +50,7 @@ impl Draft {
         synced.map_err(|e| said(&self.path, e))
     }
 
-    /// It says this from now on, and is the file.
+    /// Makes it the file, with these contents.
     pub fn commit_as(mut self, named: ArrayFile) -> Result<()> {
         if named != self.named {
             self.named = named;

@@ -1,4 +1,4 @@
-//! `dedup-scan`: what deduplication would find in the user's own files.
+//! `dedup-scan`: what deduplication would find in existing files.
 
 use super::replay::command_line;
 use crate::failure::{Failure, Outcome, Verdict};
@@ -104,7 +104,7 @@ impl Args {
     }
 }
 
-/// Advice for a scan: the usual one speaks of disks.
+/// Advice for a scan: the default advice is for disks.
 fn advise(error: Error) -> Failure {
     match error.kind() {
         Kind::Io => Failure::with_next(error, "look at the path, and whether you may read it"),

@@ -1,4 +1,4 @@
-//! `--fs` and what goes with it: a file system on a disk or an array.
+//! `--fs` and related options: a file system on a disk or an array.
 
 use crate::doors::Door;
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ enum DataMode {
 }
 
 impl FileSystemArgs {
-    /// In a few words.
+    /// A short description.
     pub fn describe(&self) -> String {
         let data = self.data.and_then(|mode| mode.to_possible_value());
         let data = data.map(|mode| format!(" data={}", mode.get_name())).unwrap_or_default();
@@ -47,12 +47,12 @@ impl FileSystemArgs {
         format!("{}{data}{more}", self.fs.name())
     }
 
-    /// The mounted file system as a door.
+    /// The door that mounts the file system.
     pub fn door(&self, dir: PathBuf, read_only: bool) -> Result<Door, Failure> {
         Ok(Door::Mount { dir, options: Box::new(self.options(read_only)?) })
     }
 
-    /// How it is mounted.
+    /// Mount options.
     pub fn options(&self, read_only: bool) -> Result<MountOptions, Failure> {
         if self.data.is_some() && self.fs == FileSystem::Xfs {
             return Err(Error::invalid("--data is for ext3 and ext4: XFS journals metadata only").into());

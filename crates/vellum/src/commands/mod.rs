@@ -52,7 +52,7 @@ enum Command {
     Ses(ses::Args),
 }
 
-/// The command that this process was given: `vellum array create`.
+/// The command that this process was given, such as `vellum array create`.
 pub fn given() -> String {
     let cli = Cli::command();
     let (mut at, mut words) = (&cli, vec![cli.get_name()]);
@@ -64,7 +64,7 @@ pub fn given() -> String {
     words.join(" ")
 }
 
-/// Adds to an error what whoever left out a `disk` meant: `vellum check` is `vellum disk check`.
+/// Adds a hint to an error if `disk` was omitted: `vellum check` is `vellum disk check`.
 pub fn suggest(mut error: clap::Error) -> clap::Error {
     let first = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
     let unknown = ContextValue::String(first.clone());
@@ -79,7 +79,7 @@ pub fn suggest(mut error: clap::Error) -> clap::Error {
 }
 
 impl Cli {
-    /// Runs the command that was asked for.
+    /// Runs the given command.
     pub fn run(self, ui: &Ui) -> Outcome {
         match self.command {
             Command::Tour(args) => args.run(ui),

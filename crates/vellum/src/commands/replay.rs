@@ -1,4 +1,4 @@
-//! `replay`: one workload through several modes, side by side.
+//! `replay`: one workload in several modes, side by side.
 
 use super::replay_array::{self, ArrayArgs};
 use crate::failure::{Failure, Outcome, Verdict};
@@ -101,7 +101,7 @@ struct DeviceArgs {
     overwrite: Share,
 }
 
-/// What is compared when nothing is said.
+/// Default modes.
 pub const DEFAULT_MODES: &str = "none,strong,woj-paper,journal,ecc";
 
 impl Args {
@@ -126,7 +126,7 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    /// Caches of an array instead of a disk's modes.
+    /// Compares caches of an array instead of modes of a disk.
     fn run_array(&self, level: Level, ui: &Ui) -> Outcome {
         let names = if self.compare == DEFAULT_MODES { replay_array::DEFAULT_MODES } else { &self.compare };
         let speed = self.device.speed.unwrap_or(1.0);
@@ -169,7 +169,7 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    /// An error that names the trace, with advice for one: the usual one speaks of disks.
+    /// An error that names the trace, with advice for traces: the default advice is for disks.
     fn advise(&self, error: Error) -> Failure {
         let path = self.trace.display().to_string();
         let error = if error.to_string().contains(&path) { error } else { error.context(path) };
@@ -233,7 +233,7 @@ impl Args {
     }
 }
 
-/// How this program was called, for reports.
+/// Command line of this process, for reports.
 pub fn command_line() -> String {
     let words = std::env::args().skip(1);
     std::iter::once("vellum".to_string()).chain(words).collect::<Vec<_>>().join(" ")
@@ -250,7 +250,7 @@ fn parse_core(text: &str) -> Result<Core> {
 }
 
 fn parse_contents(text: &str) -> Result<ContentModel> {
-    /// How many contents are popular, and how popular the first are, unless said otherwise.
+    /// Default number of popular contents, and default popularity of the first.
     const POPULAR: (u64, f64) = (10_000, 1.0);
     match text.split_once(':') {
         None if text == "unique" => Ok(ContentModel::Unique),

@@ -1,4 +1,4 @@
-//! `replay --array`: one workload through SSD caches of an array, side by side.
+//! `replay --array`: one workload with several SSD caches of an array, side by side.
 
 use crate::text;
 use vellum::array::Level;
@@ -6,10 +6,10 @@ use vellum::base::{Error, Result, SECTOR_BYTES};
 use vellum::lab::array_cache::{CacheComparison, DeltaModel};
 use vellum::{Share, Size};
 
-/// What is compared when nothing is said.
+/// Default modes.
 pub const DEFAULT_MODES: &str = "nossd,wa,wt,larc,leavo,kdd-50,kdd-25,kdd-12,kdd";
 
-/// Options that do nothing there.
+/// Options that have no effect on an array.
 const OF_A_DISK: [&str; 8] = ["queue_depth", "size", "op", "core", "fill", "overwrite", "content", "journal"];
 
 /// The array and its cache.
@@ -40,7 +40,7 @@ pub struct ArrayArgs {
 }
 
 impl ArrayArgs {
-    /// Sectors of a chunk.
+    /// Sectors per chunk.
     pub fn chunk_sectors(&self) -> Result<u32> {
         let sectors = self.chunk.0 / SECTOR_BYTES as u64;
         match u32::try_from(sectors) {
@@ -72,7 +72,7 @@ fn parse_deltas(text: &str) -> Result<DeltaModel> {
     }
 }
 
-/// For people: figures down, modes across.
+/// For display: figures as rows, modes as columns.
 pub fn render(comparison: &CacheComparison) -> String {
     format!("{}\n\n{}", comparison.setup(), text::outcome::table(&comparison.table()))
 }

@@ -1,4 +1,4 @@
-//! `tour`: a minute with what Vellum does.
+//! `tour`: a minute's introduction to Vellum.
 
 use super::replay::{DEFAULT_MODES, command_line};
 use crate::failure::{Failure, Outcome, Verdict};
@@ -38,10 +38,10 @@ pub struct Args {
     seed: u64,
 }
 
-/// Its own, so that a second tour may replace that of the first.
+/// A separate default, so that a second tour may replace the report of the first.
 const DEFAULT_REPORT: &str = "vellum-tour.html";
 
-/// Beside the others for what its hash costs: the rival of `ecc` (SES-Dedup paper).
+/// Compared for the cost of its hash: the alternative to `ecc` (SES-Dedup paper).
 const SLOW_HASH: &str = "strong:sha256";
 
 const NEXT: &str = "\
@@ -58,7 +58,7 @@ next:
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        // Nobody asked for the page that is written by default: that it cannot be is no reason to show nothing.
+        // The default page was not requested: that it cannot be written is no reason to show nothing.
         if self.report != Path::new(DEFAULT_REPORT) {
             report_file::check(&self.report, self.force)?;
         }
@@ -114,7 +114,7 @@ fn key_value(stores: &experiment::Outcome) -> String {
     )
 }
 
-/// The chapter on merges that write nothing twice.
+/// The chapter on merges that do not rewrite unchanged data.
 fn merges(reused: &experiment::Outcome) -> String {
     let tables = reused.tables.iter().take(1).map(text::outcome::table);
     format!(

@@ -1,4 +1,4 @@
-//! A store of whichever engine.
+//! A store of either engine.
 
 use super::{Fresh, Options, Store, checkpoint, media_at, named};
 use std::path::Path;
@@ -6,29 +6,29 @@ use std::sync::Arc;
 use vellum_base::{Env, Error, RealEnv, Result};
 use vellum_kv::{Engine, Map, check_sharing, log};
 
-/// Segments of a log store are so much smaller than memtables: three of them are in memory at a time.
+/// Segments of a log store are smaller than memtables by this factor: three of them are in memory at a time.
 const SEGMENTS_A_MEMTABLE: u64 = 2;
 
-/// A store as its manifest says what it is. What both engines do is [`AnyStore::map`].
+/// A store of the engine that its manifest states. What both engines have in common is in [`AnyStore::map`].
 #[derive(Debug)]
 pub enum AnyStore {
     /// Ordered.
     Lsm(Store),
-    /// Without order.
+    /// Not ordered.
     Log(log::Store),
 }
 
 impl AnyStore {
-    /// Opens the store at `path`, as [`Store::open`] does. A new one is of the engine `wanted`, or ordered; one that is
-    /// there has to be of that engine, if one is wanted. A log store takes of the options what it knows, and segments
-    /// half as large as a memtable. An opening that fails leaves nothing where there was nothing, and
-    /// [`vellum_kv::Reuse::Relink`] fails where nothing can be in two tables at once, as does
+    /// Opens the store at `path`, as [`Store::open`] does. A new one uses the engine `wanted`, by default the ordered
+    /// one; an existing one must use that engine, if given. A log store ignores options that it does not have, and its
+    /// segments are half as large as a memtable. If opening fails, nothing is left where there was nothing.
+    /// [`vellum_kv::Reuse::Relink`] fails if nothing can be in two tables at once, as does
     /// [`vellum_kv::Reuse::Bubbles`] on flash or zones, below which nothing deduplicates.
     pub fn open(path: impl AsRef<Path>, wanted: Option<Engine>, options: Options) -> Result<AnyStore> {
         AnyStore::open_for(path, wanted, options, 0)
     }
 
-    /// The same, for somebody who has a value of so many bytes to put; a new store that cannot hold it is not made.
+    /// The same, for a value of this many bytes: a new store that could not hold it is not created.
     pub fn open_for(
         path: impl AsRef<Path>,
         wanted: Option<Engine>,
@@ -78,7 +78,7 @@ impl AnyStore {
         }
     }
 
-    /// An error that says why, if it cannot hold a value of so many bytes.
+    /// Fails, with the reason, if it cannot hold a value of this many bytes.
     pub fn check_value(&self, bytes: usize) -> Result<()> {
         let most = self.map().value_bytes_max();
         match self {
@@ -90,7 +90,7 @@ impl AnyStore {
         }
     }
 
-    /// What it does, whichever it is.
+    /// The common interface of both engines.
     pub fn map(&self) -> &dyn Map {
         match self {
             AnyStore::Lsm(store) => &**store,
@@ -98,13 +98,13 @@ impl AnyStore {
         }
     }
 
-    /// Makes a store in the directory `path`, which must be empty or not there, that holds what this one holds now
+    /// Makes a store in the directory `path`, which must be empty or not exist, with the current contents of this one
     /// ([`Map::checkpoint`]).
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         checkpoint(self.map(), path.as_ref())
     }
 
-    /// Closes it, and says whether all is safe.
+    /// Closes it; fails unless everything is durable.
     pub fn close(self) -> Result<()> {
         match self {
             AnyStore::Lsm(store) => store.close(),

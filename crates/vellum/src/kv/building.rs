@@ -1,17 +1,17 @@
-//! A store made of another one: whole, or not at all.
+//! A store made from another one: whole, or not at all.
 //!
-//! It is made in OUT/UNFINISHED, which is no store, and moved to OUT when it is safe, CURRENT last.
+//! It is built in OUT/UNFINISHED, which is not a store, and moved to OUT when it is durable, CURRENT last.
 //!
 //! States of OUT
-//! - *nothing*: not there, or empty.
-//! - *unfinished*: UNFINISHED has something in it, or there is nothing else, and CURRENT is not there. Nobody opens
-//!   that; whoever makes a store there begins anew.
-//! - *finished*: anything else. An empty UNFINISHED may be left; a store that loses its CURRENT is none that was not
-//!   finished.
+//! - *nothing*: it does not exist, or is empty.
+//! - *unfinished*: there is no CURRENT, and UNFINISHED is not empty or the only entry. It cannot be opened; building a
+//!   store there starts over.
+//! - *finished*: anything else. An empty UNFINISHED may be left; a store that loses its CURRENT is not mistaken for an
+//!   unfinished one.
 //!
 //! Invariants
-//! 1. Whoever builds holds the lock of OUT.
-//! 2. Removed is only what is unfinished, and of that only files that a store has.
+//! 1. The lock of OUT is held while building.
+//! 2. Only what is unfinished is removed, and of that only files that belong to a store.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,7 +24,7 @@ const UNFINISHED: &str = "UNFINISHED";
 const CURRENT: &str = "CURRENT";
 const LOCK: &str = "LOCK";
 
-/// See the module. Dropped without [`Building::finish`], it removes what was made.
+/// See the module. If it is dropped without [`Building::finish`], it removes what was made.
 pub struct Building {
     out: PathBuf,
     was_there: bool,
@@ -33,12 +33,12 @@ pub struct Building {
 }
 
 impl Building {
-    /// Begins to make a store in the directory `out`: one that is not there, is empty, or is unfinished.
+    /// Begins to build a store in the directory `out`, which must not exist, be empty, or be unfinished.
     pub fn begin(out: &Path) -> Result<Building> {
         let was_there = out.exists();
         check_free(out)?;
         let lock = Directory::open(out, DirectoryOptions::default())?;
-        // Whoever had the lock meanwhile may have finished.
+        // The previous holder of the lock may have finished a store.
         check_free(out)?;
         let building = Building { out: out.to_path_buf(), was_there, is_finished: false, _lock: lock };
         building.clear().map_err(|e| building.said("clear", e))?;
@@ -46,12 +46,12 @@ impl Building {
         Ok(building)
     }
 
-    /// Where to make it. It is closed before [`Building::finish`].
+    /// Where to build it. The store must be closed before [`Building::finish`].
     pub fn path(&self) -> PathBuf {
         self.out.join(UNFINISHED)
     }
 
-    /// Makes it the store at `out`, safe from a power cut.
+    /// Makes it the store at `out`, durably.
     pub fn finish(mut self) -> Result<()> {
         self.install().map_err(|e| self.said("install", e))?;
         self.is_finished = true;
@@ -72,16 +72,16 @@ impl Building {
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
     }
 
-    /// Removes what is unfinished.
+    /// Removes an unfinished store.
     fn clear(&self) -> io::Result<()> {
         let inner = self.path();
         if !inner.is_dir() {
             return Ok(());
         }
-        // What is inside is last: as long as it is there, the rest is known for unfinished.
+        // The inner directory is cleared last: as long as it has contents, the rest is known to be unfinished.
         for directory in [&self.out, &inner] {
             for name in names(directory)?.iter().filter(|name| Directory::is_own_name(name)) {
-                // That of `out` is held.
+                // We hold the lock of `out`.
                 if directory == &inner || name != LOCK {
                     remove(&directory.join(name))?;
                 }
@@ -97,8 +97,8 @@ impl Building {
 
 impl Drop for Building {
     fn drop(&mut self) {
-        // What cannot be removed now is when a store is made there again. A store that is there stays: what failed
-        // was to make it safe.
+        // What cannot be removed now is removed when a store is built there again. An existing store stays: only making
+        // it durable has failed.
         if !self.is_finished && !self.out.join(CURRENT).exists() && self.clear().is_ok() {
             let _ = remove(&self.out.join(LOCK));
             let _ = if self.was_there { Ok(()) } else { fs::remove_dir(&self.out) };
@@ -106,7 +106,7 @@ impl Drop for Building {
     }
 }
 
-/// True if `path` holds a store whose making did not come to its end.
+/// True if `path` holds a store whose building was interrupted.
 pub fn is_unfinished(path: &Path) -> bool {
     let Ok(inside) = names(&path.join(UNFINISHED)) else { return false };
     let is_other = |name: &String| name != LOCK && Directory::is_own_name(name);
@@ -114,7 +114,7 @@ pub fn is_unfinished(path: &Path) -> bool {
     !path.join(CURRENT).exists() && (!inside.is_empty() || !has_others())
 }
 
-/// An error if there is anything else at `out` than what is unfinished.
+/// Fails if there is anything at `out` other than an unfinished store.
 fn check_free(out: &Path) -> Result<()> {
     let there = match names(out) {
         Ok(there) => there,
@@ -155,7 +155,7 @@ mod tests {
         there
     }
 
-    /// As a process leaves it that ends between two renames.
+    /// The state left by a process that ends between two renames.
     #[test]
     fn what_was_cut_short_is_begun_anew() {
         let dir = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(Building::begin(&out).map(drop).unwrap_err().kind(), Kind::Invalid, "a store is there");
     }
 
-    /// A process ended right behind the last rename, long ago, and now CURRENT is lost.
+    /// A process ended directly after the last rename, long ago, and now CURRENT is lost.
     #[test]
     fn a_store_that_lost_its_current_is_not_taken_for_unfinished() {
         let dir = tempfile::tempdir().unwrap();

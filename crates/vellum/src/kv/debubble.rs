@@ -1,30 +1,30 @@
-//! From a store with bubbles to a compact, regular one, of either engine (Freewrite, section 3.2: a file with bubbles
+//! Makes a compact, regular store of either engine from one with bubbles (Freewrite, section 3.2: a file with bubbles
 //! cannot be used by programs that do not know them).
 
 use super::{AnyStore, Store};
 use vellum_base::{Error, Kind, Result};
 use vellum_kv::{Batch, Bounds, Durability, Engine, Iter, Map};
 
-/// How two stores compare.
+/// Result of comparing two stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// Keys of the first.
+    /// Number of keys of the first.
     pub keys: u64,
-    /// Of these, those that the second lacks, or has another value for.
+    /// Number of these that the second lacks, or has another value for.
     pub different: u64,
-    /// Keys that only the second has.
+    /// Number of keys that only the second has.
     pub only_in_second: u64,
 }
 
 impl Compared {
-    /// True if both hold the same.
+    /// True if both have the same contents.
     pub fn is_same(&self) -> bool {
         self.different == 0 && self.only_in_second == 0
     }
 }
 
-/// Copies all keys of a store into another, which is empty, packed, in tables and without bubbles; returns how many
-/// there were. It is safe when this returns.
+/// Copies all keys of a store into another, which must be empty: packed, in tables, without bubbles, and durable on
+/// return. Returns the number of keys.
 pub fn debubble(from: &AnyStore, into: &AnyStore) -> Result<u64> {
     let keys = match (from, into) {
         (AnyStore::Lsm(from), AnyStore::Lsm(into)) => ingest_all(from, into)?,
@@ -35,7 +35,7 @@ pub fn debubble(from: &AnyStore, into: &AnyStore) -> Result<u64> {
     };
     match (from, into) {
         (_, AnyStore::Log(into)) => into.flush()?,
-        // What came in no order is in tables beside one another, and in logs.
+        // Unordered input ends up in overlapping tables, and in logs.
         (AnyStore::Log(_), AnyStore::Lsm(into)) => into.compact()?,
         (AnyStore::Lsm(_), AnyStore::Lsm(_)) => {}
     }
@@ -43,7 +43,7 @@ pub fn debubble(from: &AnyStore, into: &AnyStore) -> Result<u64> {
     Ok(keys)
 }
 
-/// Keyspace by keyspace, in order: each entry is written once.
+/// Copies keyspace by keyspace, in order: each entry is written once.
 fn ingest_all(from: &Store, into: &Store) -> Result<u64> {
     let mut keys = 0;
     for name in from.keyspaces() {
@@ -60,7 +60,7 @@ fn ingest_all(from: &Store, into: &Store) -> Result<u64> {
     Ok(keys)
 }
 
-/// An error if a store of `engine` cannot hold what this one holds.
+/// Fails if a store of `engine` cannot hold the contents of this one.
 pub fn check_debubble(from: &AnyStore, engine: Engine) -> Result<()> {
     if engine == Engine::Log { check_spaces(from) } else { Ok(()) }
 }
@@ -79,7 +79,7 @@ fn put_all(from: &dyn Map, into: &dyn Map) -> Result<u64> {
     Ok(keys)
 }
 
-/// Named keyspaces cannot go where there are none.
+/// Refuses named keyspaces, which a log store does not have.
 fn check_spaces(from: &AnyStore) -> Result<()> {
     match from {
         AnyStore::Lsm(store) if store.keyspaces().len() > 1 => Err(Error::new(
@@ -90,7 +90,7 @@ fn check_spaces(from: &AnyStore) -> Result<()> {
     }
 }
 
-/// Compares all that two stores hold.
+/// Compares the contents of two stores.
 pub fn compare(first: &AnyStore, second: &AnyStore) -> Result<Compared> {
     match (first, second) {
         (AnyStore::Lsm(first), AnyStore::Lsm(second)) => compare_spaces(first, second),
@@ -102,7 +102,7 @@ pub fn compare(first: &AnyStore, second: &AnyStore) -> Result<Compared> {
     }
 }
 
-/// Both are in order: one walk through both.
+/// Both are ordered: walks through both together.
 fn compare_spaces(first: &Store, second: &Store) -> Result<Compared> {
     let mut compared = Compared::default();
     let mut names = first.keyspaces();
@@ -141,7 +141,7 @@ fn compare_spaces(first: &Store, second: &Store) -> Result<Compared> {
     Ok(compared)
 }
 
-/// Each key is looked up in the other.
+/// Looks up each key in the other store.
 fn compare_maps(first: &dyn Map, second: &dyn Map) -> Result<Compared> {
     let mut compared = Compared::default();
     let mut other = Vec::new();

@@ -1,4 +1,4 @@
-//! What was at a path before it was opened, so that an opening that comes to nothing leaves nothing.
+//! What was at a path before it was opened, so that a failed opening leaves nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -6,24 +6,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use vellum_kv::{Directory, DirectoryOptions};
 
-/// A directory as it was.
+/// Previous state of a directory.
 pub(crate) struct Fresh {
     path: PathBuf,
-    /// `None` if it was not there.
+    /// `None` if it did not exist.
     names: Option<BTreeSet<OsString>>,
     read_only: bool,
 }
 
 impl Fresh {
-    /// Looks at `path`, before an opening that may be one that only reads: that makes nothing.
+    /// Records the state of `path` before it is opened. An opening that only reads creates nothing.
     pub(crate) fn at(path: &Path, read_only: bool) -> Fresh {
         let names = path.read_dir().map(|entries| entries.flatten().map(|entry| entry.file_name()).collect());
         Fresh { path: path.to_path_buf(), names: names.ok(), read_only }
     }
 
-    /// Removes what an opening that failed has made: all where there was nothing, else the lock. Another process may
-    /// have come meanwhile: nothing is removed unless the lock is ours and there is no store. What cannot be removed
-    /// harms nobody.
+    /// Removes what a failed opening has created: everything if there was nothing before, otherwise the lock. Another
+    /// process may have opened it meanwhile: nothing is removed unless we get the lock and there is no store. What
+    /// cannot be removed does no harm.
     pub(crate) fn undo(&self) {
         if self.read_only || !self.path.is_dir() {
             return;

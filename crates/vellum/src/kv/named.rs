@@ -1,10 +1,10 @@
-//! Errors that say which store they are about.
+//! Errors that name the store they are about.
 
 use std::path::Path;
 use vellum_base::Error;
 
-/// The error with the path of the store that it is about in front, unless it says that itself: a program that has
-/// several stores open, and people, need to know.
+/// Puts the path of the store in front of an error, unless the error already names it: users, and programs with several
+/// open stores, need to know which one it is.
 pub fn named(error: Error, path: &Path) -> Error {
     let path = path.display().to_string();
     match says(&error.to_string(), path.trim_end_matches('/')) {
@@ -13,8 +13,8 @@ pub fn named(error: Error, path: &Path) -> Error {
     }
 }
 
-/// True where `text` speaks of the path, as `PATH: what`, `PATH is what`, or `open PATH/CURRENT: what`. A path may be
-/// an ordinary word.
+/// True if `text` mentions the path, as `PATH: what`, `PATH is what`, or `open PATH/CURRENT: what`. A path may be an
+/// ordinary word.
 fn says(text: &str, path: &str) -> bool {
     let rest = text.strip_prefix(path).unwrap_or_default();
     let begins = [":", "/", " is ", " holds "].iter().any(|next| rest.starts_with(next));

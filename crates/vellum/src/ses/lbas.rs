@@ -3,22 +3,22 @@
 use std::str::FromStr;
 use vellum_base::{Error, Lba, Result};
 
-/// Sectors named at most.
+/// Maximum number of sectors.
 const LBAS_MAX: u64 = 1 << 16;
-/// Sums that `spread` adds to the powers of two.
+/// Number of sums that `spread` adds to the powers of two.
 const SPREAD_SUMS: u64 = 24;
 
-/// Sectors to write, or to dump.
+/// Sectors to write or to dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LbaList {
-    /// These, each range with its last.
+    /// Inclusive ranges.
     Ranges(Vec<(u64, u64)>),
-    /// Sector 0, every power of two, and sums in which every power is: enough to learn a map of all sectors.
+    /// Sector 0, every power of two, and sums that cover all powers: enough to learn a map of all sectors.
     Spread,
 }
 
 impl LbaList {
-    /// The sectors in ascending order, each once; refuses those that a device of `sectors` does not have.
+    /// The sectors in ascending order, without duplicates; refuses those beyond a device of `sectors`.
     pub fn on(&self, sectors: u64) -> Result<Vec<Lba>> {
         let mut lbas: Vec<u64> = match self {
             LbaList::Ranges(ranges) => {
@@ -40,7 +40,7 @@ impl LbaList {
 
 fn spread(sectors: u64) -> Vec<u64> {
     let powers = (0..64).map(|bit| 1 << bit).take_while(|power| *power < sectors);
-    // Evenly spaced, and odd or even in turn: their bits change all over.
+    // Evenly spaced, odd and even in turn: all of their bits vary.
     let sums =
         (1..=SPREAD_SUMS).map(|i| (u128::from(sectors) * u128::from(i) / u128::from(SPREAD_SUMS)) as u64);
     [0].into_iter().chain(powers).chain(sums.map(|end| end.saturating_sub(1))).collect()

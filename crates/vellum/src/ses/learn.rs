@@ -1,4 +1,4 @@
-//! From dumps to a scrambler: which address it goes by, and whether it is surely so.
+//! Learns a scrambler from dumps: which address it depends on, and whether that is certain.
 
 use super::{Evidence, Piece, Pieces, ScramblerFile};
 use serde::{Deserialize, Serialize};
@@ -10,27 +10,27 @@ use vellum_codes::scrambler::{Limits, NotSurveyed, Survey, survey};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressKind {
-    /// The host's sector address.
+    /// The host's logical sector address.
     Lba,
-    /// The number of the page, counted through the device.
+    /// The number of the page in the device.
     Page,
-    /// The number of the page within its erase block.
+    /// The number of the page in its erase block.
     PageInBlock,
 }
 
-/// What is asked of dumps.
+/// Options for learning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LearnOptions {
-    /// Look for this kind of address only.
+    /// Try only this kind of address.
     pub by: Option<AddressKind>,
-    /// Wrong bits and proofs.
+    /// Limits on wrong bits and on evidence.
     pub limits: Limits,
 }
 
-/// What was learned.
+/// Result of learning.
 #[derive(Clone, Debug)]
 pub struct Learned {
-    /// Ready to be written.
+    /// Ready to be written to a file.
     pub file: ScramblerFile,
     /// How it was learned.
     pub survey: Survey,
@@ -40,7 +40,7 @@ impl AddressKind {
     /// All, in the order in which they are tried.
     pub const ALL: [AddressKind; 3] = [AddressKind::Lba, AddressKind::Page, AddressKind::PageInBlock];
 
-    /// As it is written.
+    /// Its name in files and options.
     pub const fn name(self) -> &'static str {
         match self {
             AddressKind::Lba => "lba",
@@ -64,8 +64,8 @@ impl fmt::Display for AddressKind {
     }
 }
 
-/// Learns the scrambler of the drive whose pieces these are. The error is [`vellum_base::Kind::Corrupt`] if no
-/// scrambler that we know stored them, and says why for each kind of address.
+/// Learns the scrambler of the drive that the pieces are from. Fails with [`vellum_base::Kind::Corrupt`] if no
+/// scrambler known to us produced them, with a reason for each kind of address.
 pub fn learn(pieces: &Pieces, options: &LearnOptions) -> Result<Learned> {
     if pieces.pieces.is_empty() {
         return Err(Error::invalid("the dumps have no pieces"));
@@ -77,7 +77,7 @@ pub fn learn(pieces: &Pieces, options: &LearnOptions) -> Result<Learned> {
             Ok(survey) if survey.scrambler.map().period() == Some(1) => return Err(constant(kind)),
             Ok(survey) => match &found {
                 Some(other) if other.file.address == AddressKind::Lba => return Err(ambiguous(kind)),
-                // What goes by the page in its block goes by the page, too.
+                // What depends on the page in its block also depends on the page.
                 Some(_) => {}
                 None => found = Some(learned(pieces, kind, survey)),
             },
@@ -118,7 +118,7 @@ fn learned(pieces: &Pieces, address: AddressKind, survey: Survey) -> Learned {
     Learned { file, survey }
 }
 
-/// One keystream for all: there is nothing to undo. Or copies were stored once, and the keystream is that of the first.
+/// The keystream is constant: there is nothing to undo; or copies were stored once, with the keystream of the first.
 fn constant(kind: AddressKind) -> Error {
     Error::corrupt(format!(
         "the keystream is the same whatever the {kind}: equal sectors are stored equal, and there is nothing to undo; or the \
@@ -126,7 +126,7 @@ fn constant(kind: AddressKind) -> Error {
     ))
 }
 
-/// Sectors that lie in order on pages in order tell nothing of what keystreams depend on.
+/// Consecutive sectors on consecutive pages do not show which address keystreams depend on.
 fn ambiguous(kind: AddressKind) -> Error {
     Error::invalid(format!(
         "keystreams may go by lba or by {kind}: both fit, as sectors lie on pages in order; dump others, or say --by"
@@ -139,7 +139,7 @@ fn refusal(reasons: &[(AddressKind, NotSurveyed)], by: Option<AddressKind>) -> E
             Some(kind) => format!("not every piece has a {kind}"),
             None => "some pieces have only an lba and others only a page".into(),
         }),
-        // What the pieces are does not depend on what their addresses are.
+        // What the pieces are does not depend on the kind of address.
         [(_, why @ NotSurveyed::NoRegister { .. }), ..] => Error::corrupt(why.to_string()),
         [(_, only)] => Error::corrupt(only.to_string()),
         all => {

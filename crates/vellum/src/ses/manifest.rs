@@ -22,9 +22,9 @@ pub struct Manifest {
     format: String,
     version: u32,
     file: String,
-    /// Bytes of a piece.
+    /// Bytes per piece.
     pub piece_bytes: usize,
-    /// Pieces in an erase block, where that is known.
+    /// Pieces per erase block, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pieces_per_block: Option<u64>,
     pieces: Vec<Entry>,
@@ -51,26 +51,26 @@ struct Entry {
 /// One piece of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Sector address, if it is known.
+    /// Sector address, if known.
     pub lba: Option<u64>,
-    /// Number of the page, if it is known.
+    /// Number of the page, if known.
     pub page: Option<u64>,
-    /// What was stored XOR what was written: the keystream, but for wrong bits.
+    /// The keystream, except for wrong bits: what was stored XOR what was written.
     pub keystream: Vec<u8>,
-    /// To prove what was learned, never to learn from.
+    /// Used only to verify what was learned, never to learn from.
     pub fresh: bool,
 }
 
 /// The pieces of a dump, or of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pieces {
-    /// Bytes of each.
+    /// Bytes per piece.
     pub piece_bytes: usize,
-    /// Pieces in an erase block, where that is known.
+    /// Pieces per erase block, if known.
     pub pieces_per_block: Option<u64>,
-    /// In the order of the dumps.
+    /// The pieces, in the order of the dumps.
     pub pieces: Vec<Piece>,
-    /// Different patterns among them.
+    /// The different patterns among them.
     pub patterns: BTreeSet<Pattern>,
 }
 
@@ -83,13 +83,13 @@ fn is_one(count: &u64) -> bool {
 }
 
 impl Manifest {
-    /// A manifest of no pieces yet; their bytes are in `file`.
+    /// A manifest without pieces; their bytes will be in `file`.
     pub fn new(file: &str, piece_bytes: usize, pieces_per_block: Option<u64>) -> Manifest {
         let (format, file) = (FORMAT.to_string(), file.to_string());
         Manifest { format, version: VERSION, file, piece_bytes, pieces_per_block, pieces: Vec::new() }
     }
 
-    /// Adds the piece that comes next in the file.
+    /// Adds the next piece of the file.
     pub fn push(&mut self, lba: u64, page: u64, pattern: &Pattern, fresh: bool) {
         if let Some(last) = self.pieces.last_mut()
             && last.lba.is_some_and(|first| first + last.count == lba)
@@ -104,7 +104,7 @@ impl Manifest {
         self.pieces.push(entry);
     }
 
-    /// As it is written to a file.
+    /// Its text, as written to a file.
     pub fn to_text(&self) -> String {
         toml::to_string(self).expect("a manifest has a TOML form")
     }
@@ -133,7 +133,7 @@ impl Manifest {
 }
 
 impl Pieces {
-    /// Reads a dump: the manifest at `path`, and the files beside it. Its pieces are added to those that are here.
+    /// Reads a dump: the manifest at `path`, and the files beside it. Adds its pieces.
     pub fn add(&mut self, path: &Path, fresh: bool) -> Result<()> {
         let manifest = Manifest::read(path).map_err(|e| e.context(path.display()))?;
         let first = self.pieces.is_empty();
@@ -202,7 +202,7 @@ impl Pieces {
     }
 }
 
-/// The files of a dump, and how far each was read.
+/// The files of a dump, and how far each has been read.
 struct Reader<'a> {
     dir: &'a Path,
     open: BTreeMap<String, (File, u64)>,
@@ -218,7 +218,7 @@ impl Reader<'_> {
         Ok(self.open.get_mut(name).expect("it was just opened"))
     }
 
-    /// Where pieces begin that say so, or follow others.
+    /// Offset of a piece: as stated, or after the previous one.
     fn offset(&mut self, name: &str, said: Option<u64>) -> Result<u64> {
         let (_, behind) = self.file(name)?;
         Ok(said.unwrap_or(*behind))

@@ -1,4 +1,4 @@
-//! What is written to a drive so that its scrambler can be learned.
+//! What is written to a drive in order to learn its scrambler.
 
 use crate::as_text::as_text;
 use std::fmt;
@@ -18,16 +18,16 @@ const HEX_BYTES_MAX: usize = 64;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
-    /// These bytes, over and over: `zero`, `ones`, `hex:55aa`.
+    /// These bytes, repeated: `zero`, `ones`, `hex:55aa`.
     Bytes(Vec<u8>),
-    /// The sector's address in 7 bytes, least significant first, and an `L`, over and over: `lba`.
+    /// The sector's address in 7 bytes, least significant first, and an `L`, repeated: `lba`.
     Lba,
-    /// What a file has at the same offset as the dump: `file:NAME`.
+    /// The contents of a file at the same offset as in the dump: `file:NAME`.
     File(String),
 }
 
 impl Pattern {
-    /// Writes the pattern of a sector. A pattern from a file is not made here: nothing is written.
+    /// Writes the pattern of a sector to `out`. Does nothing for a pattern from a file.
     pub fn fill(&self, lba: u64, out: &mut [u8]) {
         let repeat = |bytes: &[u8], out: &mut [u8]| {
             out.iter_mut().zip(bytes.iter().cycle()).for_each(|(to, from)| *to = *from);

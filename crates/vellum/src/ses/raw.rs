@@ -1,19 +1,19 @@
-//! Known patterns onto a disk, and the raw bytes of its flash out of it again.
+//! Writing known patterns to a disk, and reading the raw bytes of its flash.
 
 use super::{Manifest, Pattern};
 use crate::Stack;
 use vellum_base::{BlockDevice, Error, Flash, IoClass, Lba, Result, SECTOR_BYTES};
 
-/// A raw dump that is not written yet.
+/// A raw dump that has not been written to files yet.
 #[derive(Clone, Debug)]
 pub struct RawDump {
-    /// Says what the bytes are.
+    /// Describes the bytes.
     pub manifest: Manifest,
-    /// Of the pieces, one behind the other.
+    /// The bytes of the pieces, concatenated.
     pub bytes: Vec<u8>,
-    /// Sectors in it.
+    /// Number of sectors in it.
     pub sectors: u64,
-    /// Sectors that have no slot of flash to themselves: zeros, copies, packed with others, or not on flash yet.
+    /// Sectors without a slot of flash of their own: zeros, copies, packed with others, or not yet on flash.
     pub not_on_flash: u64,
 }
 
@@ -30,9 +30,9 @@ pub fn write_pattern(device: &dyn BlockDevice, lbas: &[Lba], pattern: &Pattern) 
     device.flush()
 }
 
-/// Dumps what the cells hold for these sectors, before descrambling and correction. [`vellum_base::Kind::Invalid`] if
-/// one does not hold the pattern, or none has a slot of flash to itself. `file` is what the manifest calls the file of
-/// the bytes.
+/// Dumps the contents of the cells for these sectors, before descrambling and correction.
+/// [`vellum_base::Kind::Invalid`] if one does not hold the pattern, or none has a slot of flash of its own. `file` is
+/// the name in the manifest of the file with the bytes.
 pub fn dump(stack: &Stack, lbas: &[Lba], pattern: &Pattern, fresh: bool, file: &str) -> Result<RawDump> {
     if matches!(pattern, Pattern::File(_)) {
         return Err(Error::invalid("what a file holds is no pattern to dump: zero, ones, lba or hex:BYTES"));
@@ -50,7 +50,7 @@ pub fn dump(stack: &Stack, lbas: &[Lba], pattern: &Pattern, fresh: bool, file: &
         }
         let slot = stack.disk().slot_of(*lba)?.filter(|_| !stack.disk().is_shared(*lba).unwrap_or(true));
         let place = slot.map(|slot| (slot, geometry.page_of_slot(slot)));
-        // What was recovered at the opening is in memory only, as the image is left as it is.
+        // What the opening recovered is only in memory, since the image is not changed.
         let place = place.filter(|(_, (page, _))| page.page < stack.flash().report(page.block).pages_written);
         let Some((slot, (page, index))) = place else {
             dump.not_on_flash += 1;

@@ -11,40 +11,40 @@ const VERSION: u32 = 1;
 const FILE_BYTES_MAX: u64 = 64 << 10;
 /// A base, and a difference of addresses for each of 64 bits.
 const FACTS_MAX: usize = 65;
-/// Of every fact's keystream.
+/// Bytes of each fact's keystream that the proof covers.
 const PROOF_BYTES: usize = 64;
 
-/// A scrambler, what its addresses are, and what it was learned from.
+/// A scrambler, the kind of its addresses, and the evidence for it.
 #[derive(Clone, Debug)]
 pub struct ScramblerFile {
     /// What keystreams depend on.
     pub address: AddressKind,
-    /// Bytes that a keystream covers, as far as it was seen.
+    /// Length of keystreams as far as observed, in bytes.
     pub piece_bytes: usize,
     /// The scrambler.
     pub scrambler: Scrambler,
-    /// What it was learned from, if it was learned.
+    /// The evidence, if it was learned.
     pub evidence: Option<Evidence>,
 }
 
 /// What a scrambler was learned from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// Addresses.
+    /// Number of addresses used for learning.
     pub learned: usize,
-    /// Of these, foretold by others.
+    /// Number of these predicted by others.
     pub checks: usize,
-    /// Addresses from which nothing was learned, all foretold.
+    /// Number of addresses not used for learning, all predicted.
     pub fresh: usize,
-    /// Different patterns that had been written.
+    /// Number of different patterns written.
     pub patterns: usize,
-    /// Bits of all pieces.
+    /// Number of bits in all pieces.
     pub bits: u64,
-    /// Bits that were wrong in them.
+    /// Number of wrong bits among them.
     pub bits_wrong: u64,
 }
 
-/// As it is written.
+/// Form of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -75,18 +75,18 @@ struct Fact {
     state: Hex,
 }
 
-/// A number of 64 bits, which TOML does not have.
+/// A 64-bit number, which TOML does not have.
 #[derive(Clone, Copy)]
 struct Hex(u64);
 
 impl ScramblerFile {
-    /// Reads one.
+    /// Reads a scrambler file.
     pub fn read(path: &Path) -> Result<ScramblerFile> {
         let text = read_text(path, FILE_BYTES_MAX)?;
         ScramblerFile::from_text(&text).map_err(|e| e.context(path.display()))
     }
 
-    /// The same from its text.
+    /// Parses its text.
     pub fn from_text(text: &str) -> Result<ScramblerFile> {
         let text: Text = toml::from_str(text).map_err(|e| Error::corrupt(e.to_string()))?;
         if text.format != FORMAT || text.version != VERSION {
@@ -113,7 +113,7 @@ impl ScramblerFile {
         Ok(ScramblerFile { address, piece_bytes, scrambler, evidence })
     }
 
-    /// As it is written to a file.
+    /// Its text, as written to a file.
     pub fn to_text(&self) -> String {
         let scrambler = &self.scrambler;
         let facts = scrambler.map().facts();
@@ -136,7 +136,7 @@ impl ScramblerFile {
     }
 }
 
-/// CRC-32C of the length of pieces, and of all facts' addresses and the beginnings of their keystreams.
+/// CRC-32C over the length of pieces, and the address and the first keystream bytes of every fact.
 fn proof(scrambler: &Scrambler, piece_bytes: usize) -> u32 {
     let mut bytes = (piece_bytes as u64).to_le_bytes().to_vec();
     for (address, _) in scrambler.map().facts() {

@@ -1,11 +1,11 @@
-//! A replay for people: figures down, modes across.
+//! Prints a replay: figures as rows, modes as columns.
 
 use super::{Align, Table, bytes};
 use std::collections::BTreeSet;
 use vellum::base::Nanos;
 use vellum::lab::replay::{Comparison, Latency, ModeResult, Setup};
 
-/// What was replayed, then the table, then what a reader has to know.
+/// What was replayed, then the table, then remarks for the reader.
 pub fn render(comparison: &Comparison) -> String {
     let modes = &comparison.modes;
     let mut columns = vec![Align::Left];
@@ -66,7 +66,7 @@ fn setup(setup: &Setup) -> String {
     )
 }
 
-/// Every key that any mode has.
+/// All keys of any mode.
 fn keys(modes: &[ModeResult], of: impl Fn(&ModeResult) -> Vec<&'static str>) -> BTreeSet<&'static str> {
     modes.iter().flat_map(of).collect()
 }

@@ -1,14 +1,14 @@
-//! `dedup-scan` for people: what was read, redundancy by chunk size, skew, tables.
+//! Prints `dedup-scan`: what was read, redundancy by chunk size, skew, tables.
 
 use super::{Align, Table, bytes};
 use std::fmt::Write;
 use vellum::lab::dedup_scan::figures::HOT_ABOVE;
 use vellum::lab::dedup_scan::{ChunkFigures, Scan, Tails};
 
-/// So many files that could not be read are shown; `--json` has more.
+/// Number of unreadable files that are listed; `--json` has more.
 const UNREAD_SHOWN: usize = 10;
 
-/// The whole page; skew and tables at one chunk size.
+/// The whole output; skew and tables at one chunk size.
 pub fn render(scan: &Scan, chunk_bytes: u64, threads: usize, seconds: f64) -> String {
     let mut parts = vec![overview(scan, threads, seconds), redundancy(scan)];
     if let Some(figures) = scan.sizes.iter().find(|figures| figures.chunk_bytes == chunk_bytes) {
@@ -44,7 +44,7 @@ fn overview(scan: &Scan, threads: usize, seconds: f64) -> String {
     ];
     let said: Vec<_> = counts.iter().filter(|c| c.0 > 0).map(|(n, what)| format!("{n} {what}")).collect();
     if !said.is_empty() {
-        let _ = writeln!(text, "left out: {}", said.join(", ")); // a String takes everything
+        let _ = writeln!(text, "left out: {}", said.join(", ")); // cannot fail
     }
     text
 }
@@ -74,7 +74,7 @@ fn redundancy(scan: &Scan) -> String {
     if !sampled.is_empty() {
         let each = sampled.iter().map(|f| format!("{} one in {}", kib(f.chunk_bytes), f.sampled_one_in));
         let each = each.collect::<Vec<_>>().join(", ");
-        // A String takes everything.
+        // Cannot fail.
         let _ = writeln!(
             text,
             "  SAMPLED to stay within --memory: of contents at {each}. Figures with ± are right within that in 19 of 20 cases."
@@ -133,7 +133,7 @@ fn tables(figures: &ChunkFigures) -> String {
 fn unread(scan: &Scan) -> String {
     let mut text = String::from("could not be read\n");
     for unread in scan.unread.iter().take(UNREAD_SHOWN) {
-        let _ = writeln!(text, "  {}: {}", unread.path, unread.why); // a String takes everything
+        let _ = writeln!(text, "  {}: {}", unread.path, unread.why); // cannot fail
     }
     if scan.left_out.unreadable > UNREAD_SHOWN as u64 {
         text.push_str("  ... (--json names up to 1000)\n");

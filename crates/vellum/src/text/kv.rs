@@ -1,4 +1,4 @@
-//! A key-value store for people: what it holds, and why it wrote what it wrote.
+//! Prints a key-value store: what it holds, and the causes of its writes.
 
 use super::{Align, Table, bytes, percent};
 use crate::commands::kv::stat::{
@@ -6,8 +6,8 @@ use crate::commands::kv::stat::{
 };
 use vellum::Size;
 
-/// What it holds; then the bytes by cause with what they are for each byte that users wrote: since the store was
-/// opened, if it wrote something, and since it was made, if that is more.
+/// Its contents; then bytes by cause, also per byte written by users: since the store was opened, if it wrote anything,
+/// and since it was created, if that is more.
 pub fn figures(figures: &Figures) -> String {
     let (since, all) = (&figures.since_opened, &figures.lifetime);
     let mut text = held(figures);
@@ -24,7 +24,7 @@ pub fn figures(figures: &Figures) -> String {
     text
 }
 
-/// The same of a store that may be in use, as far as its manifest says.
+/// The same for a store that may be in use, according to its manifest.
 pub fn glimpse(glimpse: &Glimpse) -> String {
     let held = match &glimpse.held {
         Glimpsed::Lsm { levels, keyspaces } => {
@@ -42,7 +42,7 @@ pub fn glimpse(glimpse: &Glimpse) -> String {
     format!("as of the last flush or merge; what came since is not in it\n{held}\n{written}")
 }
 
-/// What is done with what need not change, since it was opened.
+/// How unchanged data is reused since the store was opened.
 fn reusing(figures: &Figures) -> String {
     let how = match figures.sharing {
         "none" => String::new(),
@@ -58,7 +58,7 @@ fn held(figures: &Figures) -> String {
     }
 }
 
-/// Levels, and tables, bytes and entries of them all.
+/// Levels, with the tables, bytes and entries of all.
 fn level_table(levels: &[Level], all: (usize, u64, u64)) -> String {
     let mut table =
         Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right, Align::Right, Align::Right]);
@@ -96,7 +96,7 @@ fn levels(figures: &Figures, held: &Levels) -> String {
     )
 }
 
-/// Of its tables.
+/// Unit sizes of a level's tables.
 fn units(level: &Level) -> String {
     let [least, most] = [level.unit_bytes_min, level.unit_bytes_max]
         .map(|bytes| bytes.map_or(String::new(), |bytes| Size(bytes as u64).to_string()));
@@ -131,7 +131,7 @@ fn segments(figures: &Figures, held: &Segments) -> String {
     )
 }
 
-/// Superblocks on flash; a share is of what the pinned ones could hold.
+/// Superblocks on flash; the share is of the capacity of pinned ones.
 fn placement(placed: &Placed) -> String {
     let mut text = format!("superblocks: {}, {} of them free", placed.superblocks, placed.superblocks_free);
     if placed.superblocks_pinned > 0 {
@@ -181,7 +181,7 @@ fn written(what: &str, figures: &Writing) -> String {
     )
 }
 
-/// Log and manifest alone say nothing of what a byte will cost.
+/// Log and manifest alone do not predict what a byte will cost.
 fn amplification(figures: &Writing) -> String {
     let is_more = |cause: &&str| !["log", "store_metadata"].contains(cause);
     match figures.written.keys().any(is_more) {
@@ -191,7 +191,7 @@ fn amplification(figures: &Writing) -> String {
     }
 }
 
-/// Leaves that compaction did not change, if there were any.
+/// Leaves that compaction left unchanged, if any.
 fn reused(reuse: &Reuse) -> String {
     if reuse.islands == 0 {
         return String::new();

@@ -1,11 +1,11 @@
-//! Key-value engines side by side, for people.
+//! Prints a comparison of key-value engines.
 
 use super::{Align, Table, bytes};
 use crate::commands::kv::bench::{Bench, Figures, Modelled};
 use std::fmt::Write;
 use vellum::lab::kv_bench::device::DeviceReport;
 
-/// What was run, then a line for each workload and engine.
+/// The set-up, then a line for each workload and engine.
 pub fn render(bench: &Bench) -> String {
     let mut text = format!(
         "{} keys, values of {} bytes, {} thread{}, durability {}, compression {}; memory {} x {} and {} of cache\n\
@@ -37,7 +37,7 @@ pub fn render(bench: &Bench) -> String {
             (Some(version), _) => writeln!(text, "{} {version}", engine.name),
             (_, Some(why)) => writeln!(text, "{} is not here: {why}", engine.name),
             _ => Ok(()),
-        }; // a String takes everything
+        }; // cannot fail
     }
     text + "\n" + &table(&bench.results)
 }
@@ -96,7 +96,7 @@ fn row(workload: &str, figures: &Figures) -> Vec<String> {
     ]
 }
 
-/// What ran on a modelled device, then a line for each workload and store.
+/// The modelled device, then a line for each workload and store.
 pub fn render_modelled(bench: &Modelled) -> String {
     let Modelled { channels, pages_per_block, keys, value_bytes, threads, cache_bytes, .. } = *bench;
     let mut text = format!(
@@ -125,7 +125,7 @@ pub fn render_modelled(bench: &Modelled) -> String {
 fn modelled_row(workload: &str, report: &DeviceReport) -> Vec<String> {
     let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
     let share = |share: f64| format!("{:.1} %", share * 100.0);
-    // A load has no requests beside it.
+    // A load has no requests after it.
     let of_requests = |text: String| if report.run_seconds > 0.0 { text } else { "-".into() };
     vec![
         workload.into(),

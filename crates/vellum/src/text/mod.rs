@@ -1,4 +1,4 @@
-//! Results for people: aligned tables, sizes, bars.
+//! Results as text for display: aligned tables, sizes, bars.
 
 pub mod comparison;
 pub mod dedup_scan;
@@ -10,7 +10,7 @@ mod table;
 
 pub use table::{Align, Table};
 
-/// Ranges of sectors for people.
+/// Number of ranges or rows that are listed.
 const SHOWN: usize = 8;
 
 /// Bytes with two decimals in the largest binary unit, for columns.
@@ -36,7 +36,7 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
-/// A share of `whole` in percent; a dash of nothing.
+/// A share of `whole` in percent; a dash if `whole` is 0.
 pub fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".into(),
@@ -44,8 +44,8 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// The first few ranges of sectors, given as first and count: `100..108, 2000..2001`, the end is not one of them; and
-/// where the others are.
+/// The first few ranges of sectors, given as first and count, with exclusive ends: `100..108, 2000..2001`; and where
+/// the others are listed.
 pub fn sector_ranges(ranges: &[(u64, u64)]) -> String {
     match ranges.len().checked_sub(SHOWN) {
         None | Some(0) => all_ranges(ranges),
@@ -53,7 +53,7 @@ pub fn sector_ranges(ranges: &[(u64, u64)]) -> String {
     }
 }
 
-/// The same of a list that may be cut itself.
+/// The same for a list that may itself be truncated.
 pub fn first_ranges(ranges: &[(u64, u64)]) -> String {
     let more = if ranges.len() > SHOWN { ", ... (--json names more)" } else { "" };
     all_ranges(&ranges[..ranges.len().min(SHOWN)]) + more
@@ -65,12 +65,12 @@ pub fn all_ranges(ranges: &[(u64, u64)]) -> String {
     shown.join(", ")
 }
 
-/// So many of something: `1 row`, `2 rows`.
+/// A count with its noun: `1 row`, `2 rows`.
 pub fn counted(count: u64, of: &str) -> String {
     format!("{count} {of}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A line with the first few of these rows, if there are any: `what 3, 17, ...`.
+/// A line with the first few of these rows, if any: `what 3, 17, ...`.
 pub fn rows_named(what: &str, rows: &[u64]) -> String {
     const SHOWN: usize = 12;
     if rows.is_empty() {
@@ -84,7 +84,7 @@ pub fn rows_named(what: &str, rows: &[u64]) -> String {
     )
 }
 
-/// A bar of at most `width` cells for a share between 0 and 1; never empty for more than nothing.
+/// A bar of at most `width` cells for a share between 0 and 1; not empty unless the share is 0.
 pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).ceil() as usize;

@@ -1,9 +1,9 @@
-//! An experiment for people: its claims, then its tables.
+//! Prints an experiment: its claims, then its tables.
 
 use super::{Align, Table};
 use vellum::lab::experiment::{Experiment, Outcome, Table as Figures};
 
-/// Claims first, with what was found; then the figures.
+/// The claims with our results, then the figures.
 pub fn render(experiment: &Experiment, outcome: &Outcome) -> String {
     let mut text = format!("{}, {}\n  {}\n\n", experiment.paper, experiment.figure, experiment.claim);
     for check in &outcome.checks {

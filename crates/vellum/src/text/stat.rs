@@ -1,4 +1,4 @@
-//! `disk stat` for people: the ledger, the SMART fields, wear, journals.
+//! Prints `disk stat`: the ledger, the SMART fields, wear, journals.
 
 use super::{Align, Table, bar, bytes, percent};
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use vellum::{ScrubStat, Size};
 
 const BAR_CELLS: usize = 30;
 
-/// The whole page, of a disk with a background scrub or without.
+/// The whole output, for a disk with or without a background scrub.
 pub fn render(stat: &DiskStat, scrub: Option<&ScrubStat>) -> String {
     let mut parts =
         vec![overview(stat), ledger(&stat.ledger), smart(stat), wear(stat), file_systems(stat), memory(stat)];
@@ -77,7 +77,7 @@ fn overview(stat: &DiskStat) -> String {
     table.render("")
 }
 
-/// That the host undoes the scrambler, and where it did not.
+/// That the host undoes the scrambler, and where it could not.
 fn undone(code: &CodeStat) -> String {
     match code.unscrambled_by {
         Some("host") => format!(
@@ -88,7 +88,7 @@ fn undone(code: &CodeStat) -> String {
     }
 }
 
-/// The mode; and where copies are found by parity, how many when.
+/// The mode; and if copies are found by parity, how many were found when.
 fn dedup(stat: &DiskStat) -> String {
     if !stat.dedup.starts_with("ecc") {
         return stat.dedup.to_string();
@@ -151,7 +151,7 @@ fn wear(stat: &DiskStat) -> String {
         table.row([format!("<= {upper}"), format!("{blocks}"), bar(share, BAR_CELLS)]);
     }
     text.push_str(&table.render("  "));
-    let _ = writeln!(text, "  {}", life(stat)); // a String takes everything
+    let _ = writeln!(text, "  {}", life(stat)); // cannot fail
     text
 }
 
@@ -203,7 +203,7 @@ fn named_journals(named: &[JournalStat]) -> String {
     let mut text = "journals named by --journal (so none are looked for)\n".to_string();
     for journal in named {
         let size = |bytes| Size(bytes).exact();
-        let _ = writeln!(text, "  {}+{}", size(journal.offset_bytes), size(journal.bytes)); // a String takes everything
+        let _ = writeln!(text, "  {}+{}", size(journal.offset_bytes), size(journal.bytes)); // cannot fail
     }
     text
 }
@@ -232,7 +232,7 @@ fn scrub(stat: &ScrubStat) -> String {
         stat.damaged_sectors
     );
     if let Some(why) = &stat.failed {
-        let _ = writeln!(text, "  ENDED: {why}"); // a String takes everything
+        let _ = writeln!(text, "  ENDED: {why}"); // cannot fail
     }
     text
 }
@@ -243,7 +243,7 @@ fn warnings(bits: u8) -> String {
     set.join(", ")
 }
 
-/// The largest first.
+/// Largest first.
 fn by_size<'a>(amounts: &std::collections::BTreeMap<&'a str, u64>) -> Vec<(&'a str, u64)> {
     let mut sorted: Vec<_> = amounts.iter().map(|(name, amount)| (*name, *amount)).collect();
     sorted.sort_by_key(|(_, amount)| std::cmp::Reverse(*amount));

@@ -1,11 +1,11 @@
-//! Columns that line up.
+//! Tables with aligned columns.
 
-/// Which side a column's cells lean to.
+/// Alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
@@ -16,18 +16,18 @@ pub struct Table {
 }
 
 impl Table {
-    /// No rows yet.
+    /// An empty table.
     pub fn new(columns: &[Align]) -> Table {
         Table { columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// Appends a row; cells that are left out are empty.
+    /// Appends a row; missing cells are empty.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) -> &mut Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
         self
     }
 
-    /// The lines, each behind `indent`.
+    /// The lines, each preceded by `indent`.
     pub fn render(&self, indent: &str) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));

@@ -1,8 +1,8 @@
-//! ext4 on cached arrays, mounted in one step, through what their owners are afraid of: the server is killed, the SSD
-//! is gone, disks fail and are rebuilt while files are written. Every file that was synced is there, e2fsck finds
-//! nothing, and parity agrees with data.
+//! ext4 on cached arrays, mounted in one step, under the failures that matter: the server is killed, the SSD is lost,
+//! disks fail and are rebuilt while files are written. Every synced file is there, e2fsck finds nothing, and parity
+//! agrees with data.
 //!
-//! The moments are drawn from VELLUM_SEED (printed), 1 if it is not set.
+//! The moments are drawn from VELLUM_SEED (printed), 1 by default.
 
 use super::bridge::{Loop, NBD_DOOR, Way, attach, uri};
 use super::host::{EXT_TOOLS, can_mount, fsck_is_content, sh, try_sh, wait_until};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 const MOUNT: &str = "array mount a.toml mnt --fs ext4 --mkfs-options -Jsize=4";
 
-/// An array with a file system, and what was synced on it.
+/// An array with a file system, and what was synced to it.
 struct Mounted {
     home: Home,
     synced: Synced,
@@ -29,8 +29,8 @@ impl Mounted {
         Mounted { home, synced: Synced::new(), seed: seed() }
     }
 
-    /// Mounts; what was synced before is there. Files are written and synced while `meanwhile` happens to the array,
-    /// then the server is killed.
+    /// Mounts and checks what was synced before. Files are written and synced while `meanwhile` acts on the array; then
+    /// the server is killed.
     fn until_kill_9(&mut self, when: &str, meanwhile: impl FnOnce(&Home)) {
         let (server, ready) = self.home.start(MOUNT);
         assert_eq!(ready["door"], "mount");
@@ -47,7 +47,7 @@ impl Mounted {
         assert!(self.synced.files.len() as u64 > before, "{when}: nothing was synced");
     }
 
-    /// Everything is there and in order, and the array has all its redundancy.
+    /// Everything is in order, and the array has full redundancy.
     fn is_well(&self, when: &str) {
         let (server, _) = self.home.start(MOUNT);
         self.synced.check(&self.home.path("mnt"), when);
@@ -62,7 +62,7 @@ impl Mounted {
     }
 }
 
-/// A member fails under load, another takes its place and is filled under load.
+/// A member fails under load, and another is added and rebuilt under load.
 fn fail_and_rebuild(home: &Home, role: usize) {
     home.ok(&format!("array fail a.toml {role}"));
     assert_eq!(home.run("array detail a.toml").code, 1, "it is degraded");
@@ -104,7 +104,7 @@ fn ext4_on_a_cached_raid_6_survives_kill_9_and_the_loss_of_ssd_and_disks() {
     survives(6, "d0 d1 d2 d3 d4", "kdd");
 }
 
-/// Killed while a member is out, and again while another is filled for it, and with the SSD cut short under load.
+/// Killed while a member is out, while its replacement is rebuilt, and with the SSD truncated under load.
 #[test]
 fn ext4_on_a_degraded_array_survives_kill_9_and_so_does_its_rebuild() {
     if !can_mount(EXT_TOOLS) {
@@ -157,7 +157,7 @@ fn a_blank_array_is_formatted_and_data_are_not() {
     assert_eq!(mounted.interrupt().0, 0);
 }
 
-/// Who has rebuilt an array that was never written to finds it blank.
+/// An array that was never written to is blank after a rebuild.
 #[test]
 fn an_array_that_is_blank_stays_blank_over_a_rebuild() {
     if !can_mount(EXT_TOOLS) {
@@ -173,7 +173,7 @@ fn an_array_that_is_blank_stays_blank_over_a_rebuild() {
     assert_eq!(mounted.interrupt().0, 0);
 }
 
-/// A member that is set read-only is away, not written off: what asks for all members is refused and changes nothing.
+/// A member set read-only is missing, but not lost: orders that need all members are refused and change nothing.
 #[test]
 fn a_member_that_is_set_read_only_is_refused_when_it_is_opened() {
     if !can_mount(&["losetup", "blockdev"]) {
@@ -196,7 +196,7 @@ fn a_member_that_is_set_read_only_is_refused_when_it_is_opened() {
     home.ok("array scrub a.toml");
 }
 
-/// A file system that knows no holes, below a home; with a loop device on a file of it, which unmaps nothing either.
+/// A file system without holes, below a home, and a loop device on a file of it, which cannot unmap either.
 struct WithoutHoles {
     dir: std::path::PathBuf,
     device: String,
@@ -219,7 +219,7 @@ impl Drop for WithoutHoles {
     }
 }
 
-/// A trim that would write zeros is not offered, and `mkfs` does without; what needs zeros gets them.
+/// A trim that would write zeros is not offered, and `mkfs` does without; where zeros are needed they are written.
 #[test]
 fn an_array_offers_trim_if_every_member_can() {
     if !can_mount(&[EXT_TOOLS, &["nbdinfo", "qemu-io"]].concat()) {

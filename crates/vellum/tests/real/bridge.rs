@@ -1,22 +1,22 @@
-//! A loop device on nbdfuse on a disk that is served over NBD: as near as tests come to a kernel's own client.
+//! A loop device on nbdfuse on a disk served over NBD: the closest that tests come to a kernel's own client.
 
 use super::host::{sh, try_sh, wait_until};
 use crate::support::Home;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What a bridge takes besides what mounting does.
+/// Tools for a bridge, in addition to those for mounting.
 pub const BRIDGE_TOOLS: &[&str] = &["nbdfuse", "losetup", "mount", "umount"];
 
 /// How the loop device is made.
 pub struct Way {
-    /// Logical sector of the loop device.
+    /// Logical sector size of the loop device.
     pub sector_bytes: u32,
-    /// Part of the disk; its end is the disk's if `None`.
+    /// Offset of the part of the disk; it extends to the disk's end if the size is `None`.
     pub offset_bytes: u64,
     pub size_bytes: Option<u64>,
-    /// Over [`FILE_DOOR`] instead, and through a device that can neither trim nor write zeroes, as many cannot: zeros
-    /// arrive as ordinary writes.
+    /// Use [`FILE_DOOR`] instead, and a device without trim and write-zeroes, as many are: zeros arrive as ordinary
+    /// writes.
     pub plain_writes: bool,
 }
 
@@ -26,28 +26,28 @@ impl Default for Way {
     }
 }
 
-/// Where a disk is served in these tests.
+/// How disks are served in these tests.
 pub const NBD_DOOR: &str = "--nbd unix:v.sock";
 
 /// The same, as a file.
 pub const FILE_DOOR: &str = "--fuse file";
 
-/// What clients call what is served at [`NBD_DOOR`].
+/// URI for clients of [`NBD_DOOR`].
 pub fn uri(home: &Home) -> String {
     format!("nbd+unix:///?socket={}", home.path("v.sock").display())
 }
 
-/// The loop device, and a directory to mount it at. Taken down when dropped.
+/// The loop device, and a directory to mount it at. Detached when dropped.
 pub struct Bridge {
     nbdfuse: Child,
     dir: PathBuf,
-    /// The loop device.
+    /// Path of the loop device.
     pub device: String,
     mounted: PathBuf,
 }
 
 impl Bridge {
-    /// Over what is served at [`NBD_DOOR`]; mounts at `mnt`.
+    /// A bridge to what is served at [`NBD_DOOR`]; mounts at `mnt`.
     pub fn new(home: &Home, way: &Way) -> Bridge {
         let (dir, mounted) = (home.path("nbd"), home.path("mnt"));
         for dir in [&dir, &mounted] {
@@ -56,7 +56,7 @@ impl Bridge {
         let mut command = Command::new("nbdfuse");
         command.arg(&dir).stdin(Stdio::null());
         if way.plain_writes {
-            // The first partition of a disk that nbdkit lays around the file.
+            // The first partition of a disk that nbdkit presents around the file.
             let filters = ["--filter=nozero", "--filter=partition"];
             command
                 .args(["[", "nbdkit", "--exit-with-parent"])
@@ -89,7 +89,7 @@ impl Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        // Works with a dead server, too: then each layer is let go when its last user is.
+        // Works with a dead server, too: each layer is released after its last user.
         take_down(&self.mounted);
         if !self.device.is_empty() {
             try_sh(&format!("losetup -d {}", self.device));
@@ -100,7 +100,7 @@ impl Drop for Bridge {
     }
 }
 
-/// A loop device over a file.
+/// A loop device on a file.
 pub struct Loop(pub String);
 
 impl Drop for Loop {

@@ -1,5 +1,5 @@
-//! `disk mount` leaves nothing behind, whatever fails and whenever it is told to stop: no loop device, no mount, no
-//! process, no file.
+//! `disk mount` leaves nothing behind, whatever fails and whenever it is told to stop: no loop device, mount, process
+//! or file.
 
 use super::files::noise;
 use super::host::{EXT_TOOLS, can_mount, disk_is_well, nothing_is_left, pause_ms, sh, wait_until};
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::BufRead;
 use std::os::unix::fs::symlink;
 
-/// Where mkfs has not run, the disk stays blank.
+/// If mkfs has not run, the disk stays blank.
 fn is_blank(home: &Home) -> bool {
     home.json("disk stat d")["ledger"]["host_written_bytes"] == 0
 }
@@ -40,7 +40,7 @@ fn after_every_failure() {
     failed.failed(3, "mount the file system");
     assert!(failed.err.contains("does hold ext4: look at the mount options"), "{}", failed.err);
     nothing_is_left(&home, failed.id);
-    // It is formatted now, as ext4, and says so when it is taken for something else.
+    // It is now formatted as ext4; mounting it as anything else fails with that information.
     let failed = home.run("disk mount d mnt --fs xfs");
     failed.failed(3, "mount the file system");
     let next = "the disk holds ext4: vellum disk mount d mnt --fs ext4 mounts it; --format would make a new one and DESTROY";
@@ -60,7 +60,7 @@ fn after_a_tool_that_is_missing() {
     home.ok("disk create d --size 64MiB");
     let tools = home.path("tools");
     std::fs::create_dir(&tools).unwrap();
-    // Each tool is added in the order of its use, so each is missing once.
+    // Each tool is added in the order of use, so each is missing once.
     for (tool, package) in [("losetup", "util-linux"), ("mkfs.ext4", "e2fsprogs"), ("mount", "util-linux")] {
         let failed = home.run_with_path("disk mount d mnt", &tools);
         failed.failed(3, &format!("{tool} is not installed"));
@@ -84,12 +84,12 @@ fn after_a_signal_at_any_moment() {
         let signal = if round % 2 == 0 { Signal::INT } else { Signal::TERM };
         let running = home.begin("disk mount d mnt");
         let id = running.id();
-        // Up takes a fraction of a second: the moments are spread over it.
+        // Mounting takes a fraction of a second: the moments are spread over it.
         pause_ms(round * 23);
         let (code, lines) = running.end(signal);
         let ready = lines.iter().any(|line| line["event"] == "ready");
         mounted += u32::from(ready);
-        // Mounted and unmounted again; told to stop on the way; or dead before it had begun to listen.
+        // Mounted and unmounted again; told to stop on the way; or dead before it listened for signals.
         let expected: &[i32] = if ready { &[0] } else { &[5, -1] };
         assert!(expected.contains(&code), "round {round}: exit code {code}, {lines:?}");
         nothing_is_left(&home, id);
@@ -161,7 +161,7 @@ fn after_its_user_has_gone() {
     let id = mounted.id();
     let user = std::fs::File::create(home.path("mnt/open")).unwrap();
     mounted.signal(Signal::TERM);
-    // It waits for whoever uses it; meanwhile the disk is open and the file system is there.
+    // It waits for its users; meanwhile the disk is open and the file system is there.
     pause_ms(300);
     home.run("disk check d").failed(5, "open elsewhere");
     drop(user);

@@ -1,4 +1,4 @@
-//! Clients that others wrote: libnbd's tools, qemu's, fio, fstrim. Each leaves a disk that is in order.
+//! Third-party clients: libnbd's tools, qemu's, fio, fstrim. Each leaves a disk in order.
 
 use super::bridge::{BRIDGE_TOOLS, Bridge, NBD_DOOR, Way, uri};
 use super::files::{Files, noise};
@@ -120,7 +120,7 @@ fn qemu_io_reads_the_patterns_it_wrote() {
     assert!(!said.contains("failed") && !said.contains("rror"), "{said}");
     let ledger = &home.json("disk stat d")["ledger"];
     assert!(ledger["avoided"]["zero"].as_u64().unwrap() > 1 << 20, "{ledger}");
-    // What was written with FUA survives without a flush; it is all that is left to check after a kill.
+    // What was written with FUA survives without a flush; that is all that can be checked after a kill.
     sh(&format!("qemu-io -f raw -c 'write -P 33 -f 40M 100k' '{uri}'"));
     server.kill();
     let (server, _) = home.start(&format!("disk serve d {NBD_DOOR}"));

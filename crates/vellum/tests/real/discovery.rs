@@ -1,5 +1,5 @@
-//! Disks that are not one ext4 with 4 KiB blocks: they work, and `disk stat` says where there is a journal to gain
-//! from, or why there is none. What changes the answer is seen while the disk is in use.
+//! Disks other than one ext4 with 4 KiB blocks: they work, and `disk stat` says where there is a useful journal, or why
+//! there is none. Changes of that are noticed while the disk is in use.
 
 use super::bridge::{BRIDGE_TOOLS, Bridge, FILE_DOOR, NBD_DOOR, Way, attach};
 use super::files::Files;
@@ -8,7 +8,7 @@ use crate::support::{Home, Running};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// A part of a served disk, as the kernel sees a partition: a loop device of its own. Detached when dropped.
+/// A part of a served disk, as the kernel sees a partition: a separate loop device. Detached when dropped.
 struct Part {
     device: String,
     at: PathBuf,
@@ -27,7 +27,7 @@ impl Part {
         part
     }
 
-    /// Makes a file system, mounts it, writes, and compares after mounting again.
+    /// Makes a file system, mounts it, writes, and compares after remounting.
     #[track_caller]
     fn holds_files(&self, mkfs: &str, options: &str) {
         sh(&format!("{mkfs} {}", self.device));
@@ -55,7 +55,7 @@ fn serve_file(home: &Home, size: &str) -> Running {
     home.start(&format!("disk serve d {FILE_DOOR}")).0
 }
 
-/// What a disk, open or not, says of its file systems.
+/// The file systems that a disk reports, open or not.
 fn file_systems(home: &Home) -> Vec<Value> {
     home.json("disk stat d")["file_systems"].as_array().unwrap().clone()
 }

@@ -1,4 +1,4 @@
-//! Workloads on a file system, and what must be there afterwards.
+//! Workloads on a file system, and checks of the result.
 
 use super::host::{have, sh};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const JBD2_MAGIC: [u8; 4] = [0xC0, 0x3B, 0x39, 0x98];
 
-/// Every file's name and hash.
+/// Name and hash of every file.
 #[derive(Default)]
 pub struct Files {
     hashes: BTreeMap<PathBuf, u64>,
@@ -26,7 +26,7 @@ impl Files {
             sparse.write_all_at(&noise(seed + 1500 + number, 5000), number * 777_777).unwrap();
         }
         overwritten(&dir.join("hot"), seed);
-        // What a journal must escape: blocks that begin with its own magic.
+        // What a journal must escape: blocks that begin with its magic number.
         let mut magic = noise(seed + 3000, 40 * 4096);
         magic.chunks_mut(4096).for_each(|block| block[..4].copy_from_slice(&JBD2_MAGIC));
         fs::write(dir.join("magic"), magic).unwrap();
@@ -34,7 +34,7 @@ impl Files {
         Files::of(dir)
     }
 
-    /// Works as people do: a git repository with a few commits, and an SQLite database that commits often.
+    /// Typical work: a git repository with a few commits, and an SQLite database that commits often.
     pub fn work(dir: &Path) -> Files {
         if have(&["git"]) {
             let git =
@@ -57,7 +57,7 @@ impl Files {
         Files::of(dir)
     }
 
-    /// The tools agree that what [`Files::work`] wrote is whole.
+    /// The tools find what [`Files::work`] wrote intact.
     #[track_caller]
     pub fn work_is_whole(dir: &Path) {
         if dir.join("repo").exists() {
@@ -69,7 +69,7 @@ impl Files {
         }
     }
 
-    /// Writes a file, syncs it and its directory, and remembers it. Fails where the file system does.
+    /// Writes a file, syncs it and its directory, and records it. Fails if the file system does.
     pub fn write_synced(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = File::create(path)?;
         file.write_all(bytes)?;
@@ -79,7 +79,7 @@ impl Files {
         Ok(())
     }
 
-    /// How many there are.
+    /// Number of files.
     pub fn len(&self) -> usize {
         self.hashes.len()
     }
@@ -112,7 +112,7 @@ impl Files {
     }
 }
 
-/// Bytes without repetition, a function of `seed`.
+/// Bytes without repetition, determined by `seed`.
 pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -142,7 +142,7 @@ fn small(dir: &Path, seed: u64) {
     }
 }
 
-/// Small writes all over a small file, with fdatasync after every fourth.
+/// Small random writes to a small file, with fdatasync after every fourth.
 fn overwritten(path: &Path, seed: u64) {
     let hot = File::create(path).unwrap();
     for number in 0..120u64 {

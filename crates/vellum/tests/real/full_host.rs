@@ -1,4 +1,4 @@
-//! The host's file system is full: clean errors, nothing lost that was synced, and the disk opens again.
+//! The host's file system is full: clean errors, nothing synced is lost, and the disk can be reopened.
 
 use super::files::{Files, noise};
 use super::host::{EXT_TOOLS, all_is_well, can_mount, disk_is_well, sh, try_sh};
@@ -50,7 +50,7 @@ fn a_disk_on_a_full_file_system_keeps_what_was_synced() {
         assert!(synced < 64, "64 MiB do not fit into 24");
     };
     assert!(synced >= 8, "only {synced} MiB before {refused}");
-    // What is there can be read, also now.
+    // Existing data can still be read.
     let still = std::fs::read(home.path("file")).unwrap();
     assert!(still[..1 << 20] == noise(0, 1 << 20));
     drop(file);

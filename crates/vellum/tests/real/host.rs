@@ -1,4 +1,4 @@
-//! The machine below the tests: its tools, its kernel, and what is left on it.
+//! The machine under the tests: its tools, its kernel, and what is left on it.
 
 use crate::support::Home;
 use std::io::Write;
@@ -6,12 +6,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// What mounting an ext file system takes.
+/// Tools for mounting an ext file system.
 pub const EXT_TOOLS: &[&str] = &["losetup", "mount", "umount", "mkfs.ext4", "mkfs.ext3", "e2fsck"];
 const TOOL_LIMIT: &str = "150";
 const POLL_MS: u64 = 20;
 
-/// True if all tools are installed. Says so if not.
+/// True if all tools are installed; otherwise reports the skipped test.
 pub fn have(tools: &[&str]) -> bool {
     let missing: Vec<_> = tools.iter().filter(|tool| !try_sh(&format!("command -v {tool}")).0).collect();
     if !missing.is_empty() {
@@ -20,7 +20,7 @@ pub fn have(tools: &[&str]) -> bool {
     missing.is_empty()
 }
 
-/// True if file systems can be mounted here and all tools are installed. Says so if not.
+/// True if file systems can be mounted and all tools are installed; otherwise reports the skipped test.
 pub fn can_mount(tools: &[&str]) -> bool {
     let devices = ["/dev/fuse", "/dev/loop-control"];
     let able = rustix::process::geteuid().is_root() && devices.iter().all(|d| Path::new(d).exists());
@@ -30,7 +30,7 @@ pub fn can_mount(tools: &[&str]) -> bool {
     able && have(tools)
 }
 
-/// True if the kernel can mount this kind of file system. Says so if not.
+/// True if the kernel can mount this kind of file system; otherwise reports the skipped test.
 pub fn kernel_has(kind: &str) -> bool {
     let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let has = known.split_whitespace().any(|word| word == kind) || try_sh(&format!("modprobe {kind}")).0;
@@ -40,20 +40,20 @@ pub fn kernel_has(kind: &str) -> bool {
     has
 }
 
-/// Says why a test does not run, past the harness that captures what passing tests print.
+/// Reports why a test is skipped, bypassing the harness that captures the output of passing tests.
 pub fn skipped(why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_string();
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
 }
 
-/// Runs a shell command, for a limited time; whether it succeeded, and all it said.
+/// Runs a shell command with a time limit; returns whether it succeeded, and all its output.
 pub fn try_sh(command: &str) -> (bool, String) {
     let limited = ["-k", "5", TOOL_LIMIT, "sh", "-c", command];
     let out = Command::new("timeout").args(limited).env("LC_ALL", "C").output().unwrap();
     (out.status.success(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
 }
 
-/// The same, which must succeed.
+/// The same, but must succeed.
 #[track_caller]
 pub fn sh(command: &str) -> String {
     let (fine, said) = try_sh(command);
@@ -61,14 +61,14 @@ pub fn sh(command: &str) -> String {
     said
 }
 
-/// Makes a file system. mkfs.btrfs looks at what every mount of the machine lies on, and gives up where the server
-/// below one has been killed, as other tests do: it sees no mounts here.
+/// Makes a file system. mkfs.btrfs inspects what every mount of the machine is on, and gives up if the server under one
+/// has been killed, as other tests do: here it sees no mounts.
 #[track_caller]
 pub fn make_fs(mkfs: &str) {
     sh(&format!("unshare -m sh -c 'mount --bind /dev/null /proc/$$/mounts && exec {mkfs}'"));
 }
 
-/// Waits until something is so, at most a minute.
+/// Waits until a condition holds, at most a minute.
 #[track_caller]
 pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     for _ in 0..60_000 / POLL_MS {
@@ -80,26 +80,26 @@ pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     panic!("a minute was not enough for: {what}");
 }
 
-/// Pauses a test in real time, where the moment is to be any.
+/// Pauses a test in real time, for an arbitrary moment.
 #[expect(clippy::disallowed_methods, reason = "real servers and kernels take real time")]
 pub fn pause_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// A task beside the test.
+/// Runs a task concurrently with the test.
 #[expect(clippy::disallowed_methods, reason = "a real workload beside a real server")]
 pub fn beside<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> std::thread::JoinHandle<T> {
     std::thread::spawn(run)
 }
 
-/// The disk and its ledger are in order, and an ext file system on it passes e2fsck. It must be closed.
+/// The disk and its ledger are in order, and an ext file system on it passes e2fsck. The disk must be closed.
 #[track_caller]
 pub fn all_is_well(home: &Home, disk: &str) {
     disk_is_well(home, disk);
     fsck_is_content(home, &format!("disk serve {disk} --read-only"));
 }
 
-/// The ext file system on what a command serves passes e2fsck.
+/// The ext file system on the device that a command serves passes e2fsck.
 #[track_caller]
 pub fn fsck_is_content(home: &Home, serve: &str) {
     let (server, _) = home.start(&format!("{serve} --fuse for-fsck"));
@@ -108,7 +108,7 @@ pub fn fsck_is_content(home: &Home, serve: &str) {
     assert_eq!(server.interrupt().0, 0);
 }
 
-/// A closed disk is clean, and its ledger adds up to what the flash says it programmed.
+/// A closed disk is clean, and its ledger equals what the flash reports as programmed.
 #[track_caller]
 pub fn disk_is_well(home: &Home, disk: &str) {
     let checked = home.json(&format!("disk check {disk}"));
@@ -117,7 +117,7 @@ pub fn disk_is_well(home: &Home, disk: &str) {
     assert_eq!(ledger["programmed_bytes"], ledger["device_programmed_bytes"], "{ledger}");
 }
 
-/// Nothing of `vellum` process `id` and of its children is left: no mount, loop device, file in /run or process.
+/// Nothing of `vellum` process `id` and its children is left: no mount, loop device, file in /run or process.
 #[track_caller]
 pub fn nothing_is_left(home: &Home, id: u32) {
     let ours = [home.dir().display().to_string(), format!("/run/vellum-{id}-")];

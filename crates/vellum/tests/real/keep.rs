@@ -1,5 +1,5 @@
-//! ext4 and ext3, on both ways to a mounted file system: every file is there after unmounting, e2fsck finds nothing,
-//! and the ledger says what journaling saved.
+//! ext4 and ext3, with both ways to mount a file system: every file is there after unmounting, e2fsck finds nothing,
+//! and the ledger shows what journaling saved.
 
 use super::bridge::{BRIDGE_TOOLS, Bridge, NBD_DOOR, Way};
 use super::files::Files;
@@ -69,7 +69,7 @@ fn copies_of_files_are_stored_once_if_dedup_goes_by_code() {
     }
 }
 
-/// With journaled data nearly all of it is found again; with ordered data only metadata is.
+/// With journaled data nearly all of it is found to be copies; with ordered data only metadata is.
 fn copies_are_counted(home: &Home, data: &str, dedup: &str) {
     let stat = home.json("disk stat d");
     let copies = stat["ledger"]["avoided"]["journal_copy"].as_u64().unwrap_or(0);

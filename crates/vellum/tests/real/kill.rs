@@ -1,7 +1,7 @@
-//! kill -9 of the server below a mounted file system, at random moments: after the kernel's replay every file that
-//! was synced is there, every rewritten page is as new as its last sync or newer, and e2fsck finds nothing.
+//! kill -9 of the server under a mounted file system, at random moments: after the kernel's replay every synced file is
+//! there, every rewritten page is at least as new as its last sync, and e2fsck finds nothing.
 //!
-//! The moments are drawn from VELLUM_SEED (printed), 1 if it is not set.
+//! The moments are drawn from VELLUM_SEED (printed), 1 by default.
 
 use super::bridge::{BRIDGE_TOOLS, Bridge, NBD_DOOR, Way};
 use super::host::{EXT_TOOLS, all_is_well, can_mount, have, kernel_has, sh};

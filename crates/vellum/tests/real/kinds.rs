@@ -1,4 +1,4 @@
-//! Disks of several kinds, each of which has to keep files as the others do.
+//! Disks of several kinds, all of which must preserve files equally.
 
 use crate::support::Home;
 
@@ -7,18 +7,18 @@ use crate::support::Home;
 pub struct Kind {
     pub dedup: &'static str,
     scrambler: &'static str,
-    /// The host scrambles, too, with what it has learned.
+    /// The host scrambles as well, with what it has learned.
     host_scrambles: bool,
 }
 
 impl Kind {
-    /// As disks are if nothing else is said.
+    /// Default disks.
     pub const USUAL: Kind = Kind::of("journal");
-    /// Dedup by the error-correcting code; the device scrambles, and takes its keystream out of the parity.
+    /// Dedup by the error-correcting code; the device scrambles, and removes its keystream from the parity.
     pub const ECC_DEVICE: Kind = Kind { scrambler: "lba", ..Kind::of("ecc") };
     /// The same with a host that undoes the scrambling.
     pub const ECC_HOST: Kind = Kind { host_scrambles: true, ..Kind::ECC_DEVICE };
-    /// A device that scrambles must still find the journal, if a host undoes it.
+    /// If a host undoes the scrambling, a device that scrambles must still find the journal.
     pub const JOURNAL_HOST: Kind = Kind { dedup: "journal", ..Kind::ECC_HOST };
     /// The kinds of SES-Dedup.
     pub const ECC: [Kind; 2] = [Kind::ECC_DEVICE, Kind::ECC_HOST];
@@ -28,14 +28,14 @@ impl Kind {
         Kind { dedup, scrambler: "off", host_scrambles: false }
     }
 
-    /// In a few words.
+    /// A short description.
     pub fn name(&self) -> String {
         let side = if self.host_scrambles { "host" } else { "device" };
         format!("dedup {}, scrambler {}, {side}", self.dedup, self.scrambler)
     }
 
-    /// Makes the disk `d`, and learns the scrambler of one of the same make where that is needed. Returns the options
-    /// with which it is to be opened.
+    /// Makes the disk `d`, and learns the scrambler of a disk of the same make if needed. Returns the options for
+    /// opening it.
     pub fn create(&self, home: &Home, size: &str) -> &'static str {
         let options = format!("--size {size} --dedup {} --scrambler {}", self.dedup, self.scrambler);
         home.ok(&format!("disk create d {options}"));

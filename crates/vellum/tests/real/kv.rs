@@ -31,7 +31,7 @@ fn a_store_on_a_block_device_that_nobody_else_may_use() {
     assert_eq!(home.ok("kv dump s"), lines);
 }
 
-/// Fills a store with keys that come in runs, and merges it; what compaction kept and did not write.
+/// Fills a store with runs of keys, and merges it; returns what compaction kept without writing it.
 fn clustered(path: &Path, reuse: Reuse) -> u64 {
     let options = Options {
         reuse,
@@ -53,7 +53,7 @@ fn clustered(path: &Path, reuse: Reuse) -> u64 {
     kept
 }
 
-/// Of all keys and values, in order, read anew.
+/// Digest of all keys and values, in order, after reopening.
 fn digest(path: &Path) -> (u64, u32) {
     let options = Options { read_only: true, ..Options::default() };
     let store = Store::open(path, options).unwrap();
@@ -68,7 +68,7 @@ fn digest(path: &Path) -> (u64, u32) {
     (entries, vellum::codes::crc32c(&all))
 }
 
-/// A KiB that does not compress.
+/// An incompressible KiB.
 fn noise(seed: u32) -> Vec<u8> {
     let mut state = seed as u64 | 1 << 40;
     let mut byte = || {
@@ -141,7 +141,7 @@ impl Drop for Mounted {
     }
 }
 
-/// That a whole file can be cloned says nothing of a part, where blocks are larger than what is cloned.
+/// That a whole file can be cloned does not imply that a part can, if blocks are larger than the part.
 #[test]
 fn where_blocks_are_larger_than_leaves_only_leaves_of_whole_blocks_are_cloned() {
     if !can_mount(&["losetup", "mount", "umount", "mkfs.xfs"]) || !kernel_has("xfs") {
@@ -182,7 +182,7 @@ fn where_blocks_are_larger_than_leaves_only_leaves_of_whole_blocks_are_cloned() 
     home.run("kv put mnt/t a 1 --unit 5KiB").failed(2, "a power of two from 4096 to 65536");
 }
 
-/// New files do not clone from old ones here: what is tried is what will be done.
+/// Here new files cannot be cloned from old ones: the trial does what will be done.
 #[test]
 fn reflinks_are_not_counted_on_where_files_came_to_be_written_in_place() {
     if !can_mount(&["losetup", "mount", "umount", "mkfs.btrfs", "chattr"]) || !kernel_has("btrfs") {
@@ -198,7 +198,7 @@ fn reflinks_are_not_counted_on_where_files_came_to_be_written_in_place() {
     assert_eq!(home.json("kv load mnt/s r.tsv --reuse auto")["reuse_mode"], "off");
 }
 
-/// Room decides how long the values of a log store are, and says so; a full file system is none to try things out on.
+/// Space limits the length of values of a log store, with a message; a full file system allows no trials.
 #[test]
 fn a_small_file_system_takes_small_values() {
     if !can_mount(&["losetup", "mount", "umount", "mkfs.ext4"]) {
@@ -215,7 +215,7 @@ fn a_small_file_system_takes_small_values() {
     home.ok("kv put mnt/ordered k --value-from big");
 }
 
-/// A copy that there is no room for leaves nothing, and the advice is of its directory.
+/// A copy for which there is no space leaves nothing, and the advice is for its directory.
 #[test]
 fn a_copy_without_room_leaves_nothing() {
     if !can_mount(&["losetup", "mount", "umount", "mkfs.ext4"]) {

@@ -1,4 +1,4 @@
-//! A device that goes away under a key-value store.
+//! A device that disappears under a key-value store.
 
 use super::host::{beside, can_mount, try_sh, wait_until};
 use crate::support::Home;
@@ -12,7 +12,7 @@ fn options() -> Options {
     Options { memtable_bytes: 256 << 10, ..Options::default() }
 }
 
-/// Sets keys in order, each of them safe before the next, until the store refuses. Returns what it said.
+/// Sets keys in order, each durable before the next, until the store refuses. Returns the error.
 fn write_until_it_fails(store: &Store, from: u64, synced: &AtomicU64) -> vellum::base::Error {
     for number in from.. {
         let mut batch = Batch::new();
@@ -25,7 +25,7 @@ fn write_until_it_fails(store: &Store, from: u64, synced: &AtomicU64) -> vellum:
     unreachable!("it goes on until it fails")
 }
 
-/// The device under the tables goes away, again and again: its server is killed, as if it had been pulled.
+/// The device under the tables disappears repeatedly: its server is killed, as if it had been pulled.
 #[test]
 fn a_device_that_is_pulled_under_a_store_costs_nothing_that_was_synced() {
     if !can_mount(&[]) {

@@ -1,4 +1,4 @@
-//! A fresh ext4 has its inode tables zeroed in the background, past the journal, while the first files are written and
+//! A fresh ext4 zeroes its inode tables in the background, past the journal, while the first files are written and
 //! synced. The paper's rule takes those zeros for copies of journaled sectors that merely begin with zeros (trap T2).
 
 use super::bridge::{BRIDGE_TOOLS, Bridge, FILE_DOOR, Way};
@@ -10,19 +10,19 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 const TOOLS: &[&str] = &["nbdkit", "dumpe2fs"];
-/// Two groups, both of which begin with metadata: so no bitmap begins with zeros.
+/// Two groups, both of which begin with metadata, so no bitmap begins with zeros.
 const MKFS: &str = "mkfs.ext4 -q -b 4096 -J size=4 -N 16384";
 const PIECES_MAX: u64 = 2000;
 const HOLE_BYTES: usize = 512;
 const SIZE: &str = "160MiB";
 const JOURNAL_BYTES: usize = 4 << 20;
-/// The kernel waits this many times as long as the zeroing of a table took before the next.
+/// After zeroing a table the kernel waits this many times as long as that took before the next.
 const ZEROING: &str = "init_itable=40";
 
-/// What the files `log` and `table` must hold.
+/// Expected contents of the files `log` and `table`.
 type Contents = [(&'static str, Vec<u8>); 2];
 
-/// Writes and syncs a file in small pieces while the kernel zeroes inode tables, until it has done so.
+/// Writes and syncs a file in small pieces until the kernel has zeroed all inode tables.
 fn live_through_the_zeroing(home: &Home, bridge: &Bridge) -> Contents {
     sh(&format!("{MKFS} {}", bridge.device));
     let (mut zeroed, groups) = zeroed_groups(&bridge.device);
@@ -30,14 +30,14 @@ fn live_through_the_zeroing(home: &Home, bridge: &Bridge) -> Contents {
     bridge.mount("ext4", "data=journal,noinit_itable");
     let create = |name: &str| File::create(home.path("mnt").join(name)).unwrap();
     let (table, mut log) = (create("table"), create("log"));
-    // The superblock begins with zeros, too. Once the journal has gone round it is no longer in there, and the paper's
-    // rule knows one sector like that at most. The kernel would begin within five seconds; now the moment is ours.
+    // The superblock begins with zeros, too. Once the journal has wrapped it is no longer in there, and the paper's
+    // rule knows at most one such sector. The kernel would begin within five seconds; now we choose the moment.
     let mut written = noise(1, JOURNAL_BYTES * 3 / 2);
     log.write_all(&written).unwrap();
     log.sync_all().unwrap();
     sh(&format!("mount -o remount,{ZEROING} {}", home.path("mnt").display()));
-    // Journaled when the log is synced, and not at home (where a sync of its own would bring it) when the next zeros
-    // come: what the paper's rule takes zeros for.
+    // Journaled when the log is synced, and not yet at home (where a separate sync would write it) when the next zeros
+    // come: the paper's rule takes zeros for these.
     let hole_in_front = |number| {
         let bytes = noise(number, HOLE_BYTES);
         table.write_all_at(&bytes, HOLE_BYTES as u64).unwrap();
@@ -64,14 +64,14 @@ fn live_through_the_zeroing(home: &Home, bridge: &Bridge) -> Contents {
     [("log", written), ("table", last)]
 }
 
-/// Groups whose inode table is zeroed, and groups.
+/// Number of groups whose inode table is zeroed, and of all groups.
 fn zeroed_groups(device: &str) -> (usize, usize) {
     let said = sh(&format!("dumpe2fs {device} 2>&1"));
     let groups = said.lines().filter(|line| line.starts_with("Group ") && line.contains("(Blocks "));
     (said.matches("ITABLE_ZEROED").count(), groups.count())
 }
 
-/// What is wrong: files that have changed, and sectors of inode tables that hold what was written to `table`.
+/// Damage: files that have changed, and sectors of inode tables that hold what was written to `table`.
 fn damage(home: &Home, bridge: &Bridge, contents: &Contents) -> Vec<String> {
     bridge.mount("ext4", "ro");
     let changed = contents
@@ -86,7 +86,7 @@ fn damage(home: &Home, bridge: &Bridge, contents: &Contents) -> Vec<String> {
 
 fn garbage(home: &Home, bridge: &Bridge) -> Vec<u64> {
     let said = sh(&format!("dumpe2fs {} 2>&1", bridge.device));
-    // Not the loop device: the kernel has cached what was there before.
+    // Not from the loop device: the kernel has cached the previous contents.
     let device = File::open(home.path("file")).unwrap();
     let written: Vec<_> = (0..PIECES_MAX).map(|number| noise(number, HOLE_BYTES)).collect();
     let tables = said.lines().filter_map(|line| line.trim().strip_prefix("Inode table at "));
@@ -117,7 +117,7 @@ fn zeros_that_pass_no_journal_are_zeros_except_by_the_papers_rule() {
     drop(bridge);
     assert_eq!(recorder.interrupt().0, 0);
 
-    // The same requests by the paper's rule, every sector compared with what was written last.
+    // The same requests by the paper's rule, with every sector compared with what was written last.
     let replayed = home.json("replay t.vtrace --compare woj-paper,journal");
     let wrong = |mode: usize| replayed["modes"][mode]["wrong_sectors"].as_u64().unwrap();
     assert!(wrong(0) > 0, "{replayed}");

@@ -1,5 +1,5 @@
-//! Real kernels and real clients on a real disk. What cannot run here (no root, no FUSE, no loop devices, a tool that
-//! is not installed) is skipped, and says so even when its output is captured.
+//! Real kernels and real clients on a real disk. What cannot run here (no root, no FUSE, no loop devices, a missing
+//! tool) is skipped, and reported even when output is captured.
 
 mod array;
 mod bridge;

@@ -1,4 +1,4 @@
-//! A workload that knows what it has synced, for when the disk below goes at any moment.
+//! A workload that records what it has synced, for tests in which the disk below can disappear at any moment.
 
 use super::files::{Files, noise};
 use super::host::{beside, pause_ms, wait_until};
@@ -12,24 +12,24 @@ use std::thread::JoinHandle;
 
 const PAGES: u64 = 24;
 
-/// What is known to be on a file system, whatever happens to its disk.
+/// What must be on a file system, whatever happens to its disk.
 #[derive(Default)]
 pub struct Synced {
     pub files: Files,
-    /// By page of the file `hot`: the generation whose fdatasync has returned.
+    /// By page of the file `hot`: the last generation whose fdatasync has returned.
     pages: Vec<u64>,
     generation: u64,
-    /// Syncs that have returned, for who watches.
+    /// Number of syncs that have returned, for observers.
     pub count: Arc<AtomicU64>,
 }
 
 impl Synced {
-    /// Nothing yet.
+    /// Nothing synced yet.
     pub fn new() -> Synced {
         Synced { pages: vec![0; PAGES as usize], ..Synced::default() }
     }
 
-    /// Writes and syncs below `dir`, beside the test, until the disk is dead.
+    /// Writes and syncs below `dir`, concurrently with the test, until the disk is dead.
     pub fn go_on(mut self, dir: &Path) -> JoinHandle<Synced> {
         let dir = dir.to_path_buf();
         beside(move || {
@@ -51,7 +51,7 @@ impl Synced {
         }
         hot.sync_data()?;
         touched.into_iter().for_each(|page| self.pages[page as usize] = now);
-        // Overwriting a file is not atomic, so each has a name of its own; every third is deleted soon.
+        // Overwriting a file is not atomic, so each has its own name; every third is deleted soon.
         let size = [100, 4096, 30_000, 200_000][now as usize % 4];
         self.files.write_synced(&dir.join(format!("f{now}")), &noise(now, size))?;
         let scratch = dir.join("scratch");
@@ -59,7 +59,7 @@ impl Synced {
         std::fs::remove_file(scratch)
     }
 
-    /// All of it must be there.
+    /// Checks that all of it is there.
     #[track_caller]
     pub fn check(&self, dir: &Path, when: &str) {
         self.files.check();
@@ -83,7 +83,7 @@ fn page_content(page: u64, generation: u64) -> Vec<u8> {
     [&generation.to_le_bytes()[..], &rest].concat()
 }
 
-/// Lets the workload get as far as the seed says, and some milliseconds on.
+/// Waits until the workload has got as far as the seed says, and some milliseconds more.
 pub fn until_a_random_moment(count: &AtomicU64, from: u64, seed: u64) {
     let draw = u64::from_le_bytes(noise(seed, 8).try_into().unwrap());
     let syncs = from + 3 + draw % 30;
@@ -91,7 +91,7 @@ pub fn until_a_random_moment(count: &AtomicU64, from: u64, seed: u64) {
     pause_ms(draw >> 32 & 31);
 }
 
-/// From VELLUM_SEED, which is printed; 1 if it is not set.
+/// The seed from VELLUM_SEED, which is printed; 1 by default.
 pub fn seed() -> u64 {
     let seed = std::env::var("VELLUM_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     eprintln!("VELLUM_SEED={seed}");

@@ -1,4 +1,4 @@
-//! What a cached array lies on: modelled drives, a modelled SSD, and memory that outlives the power.
+//! The devices under a cached array: modelled drives, a modelled SSD, and non-volatile memory.
 
 use super::EngineRun;
 use super::clients::fill;
@@ -12,20 +12,20 @@ use vellum_base::{Allocation, BlockDevice, DeviceInfo, Env, Lba, Nanos, Result, 
 use vellum_media::ramdisk::Power;
 use vellum_media::{Hdd, HddModel, Preset, RamDisk};
 
-/// Sectors of a member beside its data: superblocks, bitmaps, the ring of a log on the members.
+/// Sectors of a member apart from its data: superblocks, bitmaps, the ring of a log on the members.
 const MEMBER_HEAD: u64 = 1 << 14;
 const LOG_SECTORS: u64 = 1 << 14;
 /// 4 MiB for a cache: many times what it stages.
 const NVRAM_SECTORS: u64 = 1 << 10;
 
-/// What is in memory that outlives the power.
+/// Contents of non-volatile memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nvram {
     /// Nothing: the array's log, and with it the bitmap of stale rows, is on the members.
     Nothing,
-    /// The array's log: as the paper has it, for who has a cache that a power cut empties.
+    /// The array's log: as in the paper, for a cache whose memory is lost in a power cut.
     ArrayLog,
-    /// Beside it what the cache has in memory, so that it is kept over a cut.
+    /// Also what the cache has in memory, which thus survives a power cut.
     ArrayLogAndCache,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Below {
 }
 
 impl Below {
-    /// Every sector has its first version; that took no time.
+    /// Every sector has its first version; writing these took no time.
     pub fn new(run: &EngineRun<'_>, nvram: Nvram, env: &Arc<dyn Env>) -> Result<Below> {
         let (shape, models) = (&run.hardware.shape, (run.hardware.disk, run.hardware.ssd));
         let power = Power::new(run.seed);
@@ -76,7 +76,7 @@ impl Below {
         Ok(Below { power, disks, members, log, ssd, timed_ssd, nvram, models, env: env.clone() })
     }
 
-    /// What a power cut leaves, with the power on again.
+    /// What is left after a power cut, with the power on again.
     pub fn after_cut(&self, seed: u64) -> Result<Below> {
         let power = Power::new(seed);
         let left = |disk: &Arc<RamDisk>| disk.after_cut(&power);
@@ -85,8 +85,8 @@ impl Below {
         Below::of(power.clone(), disks, log, left(&self.ssd), nvram, self.models, &self.env)
     }
 
-    /// The array with a new cache, of the thresholds and buffers that the mode is modelled with; nothing is cleaned
-    /// for idleness.
+    /// The array with a new cache, with the thresholds and buffers of the mode's model; nothing is cleaned because of
+    /// idleness.
     pub fn attach(&self, run: &EngineRun<'_>) -> Result<Arc<CachedArray>> {
         let (array, options) = (self.assemble()?, options(run));
         let cached = match run.mode.scheme {
@@ -99,13 +99,13 @@ impl Below {
         cached.map(Arc::new)
     }
 
-    /// The array with the cache that it had.
+    /// The array with its existing cache.
     pub fn open(&self, run: &EngineRun<'_>) -> Result<Arc<CachedArray>> {
         let ssd = (run.mode.scheme != Scheme::NoSsd).then(|| self.timed_ssd.clone());
         CachedArray::open_with_nvram(self.assemble()?, ssd, self.nvram(), options(run)).map(Arc::new)
     }
 
-    /// Seconds that members were at work, on average.
+    /// Seconds that members were busy, on average.
     pub fn busy_s(&self) -> f64 {
         let busy: f64 = self.members.iter().map(|member| member.report().busy.as_secs_f64()).sum();
         busy / self.members.len() as f64
@@ -150,13 +150,13 @@ fn prefill(array: Array, shape: &Shape) -> Result<()> {
     array.close()
 }
 
-/// Of an SSD with its pages, its log, its superblocks and what segments are aligned to.
+/// Sectors of an SSD with its pages, its log, its superblocks and the alignment of segments.
 fn ssd_sectors(recipe: &Recipe) -> u64 {
     let head = u64::from(recipe.log_pages) + u64::from(recipe.segment_pages);
     u64::from(recipe.pages) + (head + 2).next_multiple_of(256) + 1
 }
 
-/// A device as slow as an SSD of several dies. What does not move data takes no time.
+/// A device as slow as an SSD of several dies. Calls that move no data take no time.
 struct TimedSsd {
     inner: Arc<RamDisk>,
     env: Arc<dyn Env>,

@@ -1,4 +1,4 @@
-//! Clients that each ask when they were answered, and what they write.
+//! Clients that each issue a request when the last one is answered, and the contents that they write.
 
 use super::EngineRun;
 use crate::array_cache::timed::Clocked;
@@ -13,10 +13,10 @@ use vellum_base::{BlockDevice, Env, Error, Result, SECTOR_BYTES, Task};
 use vellum_codes::pattern::Pattern;
 use vellum_trace::generate::Seeded;
 
-/// Writes a version of a sector: its address, the version, and by how many bytes versions differ.
+/// Writes a version of a sector: its address, the version, and the number of bytes in which versions differ.
 pub(super) type Fill = fn(u64, u64, usize, &mut [u8]);
 
-/// What clients share.
+/// State shared by the clients.
 struct Shared {
     device: Arc<CachedArray>,
     env: Arc<dyn Env>,
@@ -29,11 +29,11 @@ struct Shared {
     failed: Mutex<Option<Error>>,
 }
 
-/// Some requests of a workload by its clients, who write what `fill` makes: the response times of each of `parts` parts
-/// of them.
+/// Lets the clients issue some requests of a workload, writing contents made by `fill`. Returns the response times of
+/// each of `parts` parts of the requests.
 ///
 /// # Errors
-/// The first that a client meets.
+/// The first error of any client.
 pub(super) fn closed_loop(
     device: &Arc<CachedArray>,
     run: &EngineRun<'_>,
@@ -72,7 +72,7 @@ pub(super) fn closed_loop(
 }
 
 impl Shared {
-    /// One client: until there is no request left.
+    /// Runs one client until no requests are left.
     fn ask_on(&self) -> Result<()> {
         let mut buffer = Vec::new();
         loop {
@@ -104,9 +104,9 @@ impl Shared {
     }
 }
 
-/// A version of a sector: its end is the sector's own, its beginning the version's.
+/// A version of a sector: its beginning depends on the version, the rest on the sector alone.
 pub(super) fn fill(lba: u64, version: u64, changed_bytes: usize, sector: &mut [u8]) {
     Pattern::unique(lba + 1).fill(sector);
-    // Not a pattern, too: what two of them differ by repeats every eight bytes.
+    // Not a pattern as well: the difference of two patterns repeats every eight bytes.
     Seeded::new(version << 24).fill_bytes(&mut sector[..changed_bytes]);
 }

@@ -1,8 +1,8 @@
-//! A workload with a power cut between its halves: what is not kept is made anew, and
-//! what was in the cache is missed.
+//! A workload with a power cut between its halves: what is not kept is reconstructed, and the lost contents of the
+//! cache cause misses.
 //!
-//! 1. Nothing is asked while the power goes, and nothing is answered until the array is open again.
-//! 2. Rows that nobody knows are made anew beside the requests of the second half.
+//! 1. No request is under way when the power is cut, and none is answered until the array is open again.
+//! 2. Rows of unknown state are reconstructed concurrently with the requests of the second half.
 
 use super::below::{Below, Nvram};
 use super::clients::{closed_loop, fill};
@@ -14,15 +14,15 @@ use vellum_base::sync::Mutex;
 use vellum_base::{Env, Nanos, Result};
 use vellum_sim::Sim;
 
-/// The second half is timed in so many parts.
+/// Number of parts in which the second half is timed.
 const PARTS: usize = 10;
-/// How often it is looked whether rows are whole.
+/// Interval at which rows of unknown state are checked for.
 const LOOK_EVERY: Nanos = Nanos::from_ms(20);
 
 /// One half of the workload.
 #[derive(Clone, Debug)]
 pub struct Half {
-    /// Mean response of each part of its requests, in milliseconds; the first half has one part.
+    /// Mean response time of each part of its requests, in milliseconds; the first half has one part.
     pub means_ms: Vec<f64>,
     /// Share of reads and writes that hit.
     pub hit_ratio: f64,
@@ -30,26 +30,26 @@ pub struct Half {
     pub flash_pages: u64,
 }
 
-/// What the engine did.
+/// Result of a run with a cut.
 #[derive(Clone, Debug)]
 pub struct CutRun {
-    /// Until the power goes.
+    /// Until the power cut.
     pub before: Half,
-    /// From when the array is open again.
+    /// After the array is open again.
     pub after: Half,
-    /// From the power's return to the array's being open.
+    /// From the return of power until the array is open.
     pub opening: Nanos,
-    /// Rows that nobody knew then.
+    /// Rows of unknown state at that time.
     pub unknown_rows: u64,
     /// From then until there were none.
     pub whole_after: Nanos,
 }
 
 impl EngineRun<'_> {
-    /// All of it; with `cut` the power goes when half of the requests were answered.
+    /// Runs the workload; if `cut`, the power is cut when half of the requests have been answered.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Those of the engine.
     pub fn run_with_cut(&self, nvram: Nvram, cut: bool) -> Result<CutRun> {
         let sim = Sim::new(self.seed);
         let env: Arc<dyn Env> = sim.env();
@@ -87,14 +87,14 @@ impl Half {
         }
     }
 
-    /// Of all its requests: parts are of equal size.
+    /// Mean over all its requests: parts are of equal size.
     pub fn mean_ms(&self) -> f64 {
         self.means_ms.iter().sum::<f64>() / self.means_ms.len() as f64
     }
 }
 
-/// Looks beside what goes on whether there is a row that nobody knows; ask it, and it waits until there is none, and
-/// says how long that took from now.
+/// Checks in the background whether there are rows of unknown state. The returned function waits until there are none,
+/// and returns how long that took from now.
 fn when_whole(device: &Arc<CachedArray>) -> impl FnOnce() -> Nanos + use<> {
     let (env, took) = (device.env(), Arc::new(Mutex::new(Nanos::ZERO)));
     let began = env.now();

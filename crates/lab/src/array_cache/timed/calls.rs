@@ -1,4 +1,4 @@
-//! What steps are on disks and SSD.
+//! Translates steps into calls on disks and SSD.
 
 use vellum_array::cache::{ParityPart, Step, Steps};
 use vellum_array::plan::{Columns, plan};
@@ -15,7 +15,7 @@ pub(super) struct Call {
     pub is_write: bool,
 }
 
-/// Calls that are made at once, and others when those are done.
+/// Calls issued at once, and others issued when those are done.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Operation {
     pub first: Vec<Call>,
@@ -25,14 +25,14 @@ pub(super) struct Operation {
 /// The steps of one request.
 pub(super) struct Calls {
     shape: Shape,
-    /// Rows whose parity is put off.
+    /// Rows whose parity update is deferred.
     stale: FixedSet<u64>,
     reads: Vec<Lba>,
     writes: Vec<Lba>,
     put_off: Vec<Lba>,
-    /// Rows, the offsets in their chunks, and whether all data are in the cache.
+    /// Rows, offsets within their chunks, and whether all data are in the cache.
     updates: Vec<(u64, Vec<u32>, bool)>,
-    /// Pages read and written on the SSD: waited for, and not.
+    /// Pages read and written on the SSD: waited for, and in the background.
     ssd: [(u32, u32); 2],
 }
 
@@ -57,17 +57,17 @@ impl Calls {
         self.ssd = [(0, 0); 2];
     }
 
-    /// Pages read and written that the requester waits for.
+    /// Pages read and written on the SSD that the requester waits for.
     pub fn ssd_waited_for(&self) -> (u32, u32) {
         self.ssd[0]
     }
 
-    /// Those that nobody waits for.
+    /// Pages read and written on the SSD that nobody waits for.
     pub fn ssd_behind(&self) -> (u32, u32) {
         self.ssd[1]
     }
 
-    /// The steps of one more of the request's sectors.
+    /// Adds the steps of another sector of the request.
     pub fn add(&mut self, steps: &Steps) {
         for (at, step) in steps.list.iter().enumerate() {
             let (reads, writes) = &mut self.ssd[usize::from(at >= steps.answered)];
@@ -155,7 +155,7 @@ fn pieces(shape: &Shape, lba: Lba, sectors: u64, is_write: bool) -> impl Iterato
     })
 }
 
-/// Reads parity unless all data are known, and writes it.
+/// Reads parity unless all data are known, then writes it.
 fn update_parity(shape: &Shape, (row, offsets, whole): &(u64, Vec<u32>, bool)) -> Operation {
     let mut operation = Operation::default();
     for run in offsets.chunk_by(|a, b| a + 1 == *b) {
@@ -168,7 +168,7 @@ fn update_parity(shape: &Shape, (row, offsets, whole): &(u64, Vec<u32>, bool)) -
     operation
 }
 
-/// Sectors that follow each other.
+/// Runs of consecutive sectors.
 fn runs(sectors: &[Lba]) -> impl Iterator<Item = (Lba, u64)> {
     sectors.chunk_by(|a, b| a.0 + 1 == b.0).map(|run| (run[0], run.len() as u64))
 }

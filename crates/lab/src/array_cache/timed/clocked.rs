@@ -1,35 +1,35 @@
-//! Response times, gathered while requests are answered.
+//! Records response times as requests are answered.
 
 use crate::array_cache::workload::PageKind;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use vellum_base::{Error, Nanos, Result};
 
-/// Response times of one kind of requests.
+/// Response times of one kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Response {
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
-    /// On average.
+    /// Mean.
     pub mean_ms: f64,
-    /// Half of them are shorter.
+    /// Median.
     pub p50_ms: f64,
-    /// 99 of 100 are shorter.
+    /// 99th percentile.
     pub p99_ms: f64,
 }
 
-/// What a timed run found.
+/// Result of a timed run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
-    /// Of all requests.
+    /// All requests.
     pub all: Response,
-    /// Of reads.
+    /// Reads.
     pub reads: Response,
-    /// Of writes.
+    /// Writes.
     pub writes: Response,
     /// From the first request to the last answer.
     pub duration_s: f64,
-    /// Share of that time that disks were at work, on average.
+    /// Share of that time that disks were busy, on average.
     pub disks_busy: f64,
 }
 
@@ -43,19 +43,19 @@ pub(in crate::array_cache) struct Clocked {
 }
 
 impl Clocked {
-    /// No request yet.
+    /// No requests yet.
     pub fn new(began: Nanos) -> Result<Clocked> {
         Ok(Clocked { began, answered: began, reads: histogram()?, writes: histogram()? })
     }
 
-    /// A request was answered. What is trimmed or zeroed is a write.
+    /// Records an answered request. Trims and zeroing count as writes.
     pub fn answered(&mut self, kind: PageKind, came: Nanos, now: Nanos) {
         self.answered = now;
         let of = if kind == PageKind::Read { &mut self.reads } else { &mut self.writes };
         of.saturating_record((now - came).0 / 1000);
     }
 
-    /// All of them; disks were at work for so long, on average.
+    /// Times of all requests, given how long disks were busy on average.
     pub fn times(&self, busy_s: f64) -> Times {
         let mut all = self.reads.clone();
         all.add(&self.writes).expect("histograms of the same bounds");
@@ -70,7 +70,7 @@ impl Clocked {
     }
 }
 
-/// Of microseconds, up to an hour.
+/// A histogram of microseconds, up to an hour.
 fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 3_600_000_000, 3)
         .map_err(|e| Error::invalid(format!("a histogram of response times: {e}")))

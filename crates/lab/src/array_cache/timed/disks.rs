@@ -1,4 +1,4 @@
-//! Disks with a queue of two classes each, and an SSD of several dies.
+//! Disks, each with a queue of two classes, and an SSD of several dies.
 
 use super::Hardware;
 use super::calls::{Call, Operation};
@@ -7,7 +7,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use vellum_base::{Nanos, SECTOR_BYTES};
 use vellum_media::{Drive, Preset};
 
-/// An operation under way: its first calls, then the others.
+/// An operation in progress: its first calls, then the others.
 struct UnderWay {
     calls: u32,
     then: Vec<Call>,
@@ -16,9 +16,9 @@ struct UnderWay {
 
 struct Disk {
     drive: Drive,
-    /// What it is at.
+    /// Index of the operation of its current call.
     at: Option<usize>,
-    /// Calls with their operations: waited for, and not.
+    /// Calls and their operations: waited for, and in the background.
     queues: [VecDeque<(Call, usize)>; 2],
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Disks {
     disks: Vec<Disk>,
     operations: Vec<Option<UnderWay>>,
     unused: Vec<usize>,
-    /// Disks that may have something to begin.
+    /// Disks that may be able to start a call.
     wake: Vec<usize>,
 }
 
@@ -64,8 +64,8 @@ impl Disks {
         }
     }
 
-    /// Lets an idle disk begin its next call: which, and when it will be done. None: all are at work, or have nothing
-    /// to do.
+    /// Starts the next call of an idle disk. Returns the disk, and when the call will be done; None if all are busy or
+    /// have nothing to do.
     pub fn start(&mut self, now: Nanos) -> Option<(usize, Nanos)> {
         while let Some(which) = self.wake.pop() {
             let disk = &mut self.disks[which];
@@ -81,7 +81,7 @@ impl Disks {
         None
     }
 
-    /// A disk is done with its call. The request that has one part less to wait for.
+    /// Ends the current call of a disk. Returns the request that has one part fewer to wait for.
     pub fn done(&mut self, which: usize) -> Option<usize> {
         let operation = self.disks[which].at.take().expect("a call under way");
         self.wake.push(which);
@@ -99,14 +99,14 @@ impl Disks {
         self.operations[operation].take().and_then(|under_way| under_way.request)
     }
 
-    /// Mean time at work.
+    /// Mean busy time.
     pub fn busy_s(&self) -> f64 {
         let sum: f64 = self.disks.iter().map(|disk| disk.drive.busy.as_secs_f64()).sum();
         sum / self.disks.len() as f64
     }
 }
 
-/// Dies that each do one page at a time, and a link.
+/// A link, and dies that each process one page at a time.
 pub(in crate::array_cache) struct Ssd {
     free: BinaryHeap<Reverse<Nanos>>,
     read: Nanos,
@@ -124,7 +124,7 @@ impl Ssd {
         }
     }
 
-    /// So many pages at once: when the last is done.
+    /// Issues these page reads and writes at once; returns when the last is done.
     pub fn serve(&mut self, now: Nanos, reads: u32, writes: u32) -> Nanos {
         let mut last = now;
         let times = std::iter::repeat_n(self.read, reads as usize)

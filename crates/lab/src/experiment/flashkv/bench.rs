@@ -1,5 +1,5 @@
-//! A store under a load, in virtual time: load phase, run phase, and what they came to. Its clients are those that
-//! measure stores on a host (`kv_bench::phase`).
+//! Runs a store under load in virtual time: load phase, run phase, and the results. Its clients are those that
+//! benchmark stores on a host (`kv_bench::phase`).
 
 use super::board::Board;
 use super::system::{CORES, Machine, System};
@@ -11,12 +11,12 @@ use vellum_kv::{Durability, Store, StoreStat};
 use vellum_sim::{Sim, SimConfig};
 use vellum_trace::generate::kv::{Job, Workload};
 
-/// Stacks of the store's tasks.
+/// Stack size of the store's tasks.
 const STACK_BYTES: usize = 256 << 10;
-/// A store that wrote nothing for so long has nothing left to do.
+/// A store that wrote nothing for this long has settled.
 const SETTLED: Nanos = Nanos::from_ms(2000);
 
-/// What is asked of a store.
+/// The load on a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub workload: Workload,
@@ -25,29 +25,29 @@ pub(crate) struct Load {
     pub value_bytes: usize,
     pub clients: usize,
     pub cache_bytes: usize,
-    /// Compaction is waited for between load and requests.
+    /// Wait for compaction between load and requests.
     pub settle: bool,
 }
 
-/// What it came to.
+/// The results.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub load: Nanos,
     pub run: Nanos,
     pub requests: u64,
-    /// Bytes programmed to the flash, whatever for.
+    /// Bytes programmed to the flash, for any cause.
     pub programmed_bytes: u64,
-    /// Bytes of erase blocks that were erased, and what of them was moved before.
+    /// Bytes of the erase blocks erased, and how many of these were moved before.
     pub erased_bytes: u64,
     pub moved_bytes: u64,
     pub stat: StoreStat,
-    /// Of all requests of the run phase, in virtual time.
+    /// Latency of all requests of the run phase, in virtual time.
     pub latency: Quantiles,
-    /// Lookups in the cache that hit, in the run phase.
+    /// Hit ratio of the cache in the run phase.
     pub hit_share: f64,
     /// Wall time of the run phase.
     pub run_wall: Nanos,
-    /// Over every event: the same run gives the same.
+    /// Hash over all events: equal for equal runs.
     pub events_hash: u64,
 }
 
@@ -56,7 +56,7 @@ impl Measured {
         self.requests as f64 / self.run.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// Load and run.
+    /// Time of load and run together.
     pub(crate) fn seconds(&self) -> f64 {
         (self.load + self.run).as_secs_f64()
     }
@@ -119,7 +119,7 @@ fn in_world(system: System, board: &Board, load: &Load, seed: u64, env: &Arc<dyn
     Ok(measured)
 }
 
-/// Waits until the store has compacted what it wants to.
+/// Waits until the store has finished compacting.
 fn settle(store: &Store, env: &Arc<dyn Env>) {
     let done = |stat: StoreStat| {
         (
@@ -138,7 +138,7 @@ fn settle(store: &Store, env: &Arc<dyn Env>) {
     }
 }
 
-/// All clients at once, to their ends: how long requests took. Every record that is asked for was put before.
+/// Runs all clients concurrently to completion; returns the latencies. Every requested record has been put before.
 fn requests(engine: &Arc<Ours<Store>>, env: &Arc<dyn Env>, load: &Load, seed: u64) -> Result<Quantiles> {
     let Load { workload, records, requests, clients, value_bytes, .. } = *load;
     let job = Job { workload, records, requests, tasks: clients, seed };

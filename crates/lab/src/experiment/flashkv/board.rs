@@ -1,5 +1,5 @@
-//! The paper's board (flashkv.txt, Table 1), and what its driver shows of it: channels that serve requests in the order
-//! of arrival, or, to a block FTL, one long log of pages over all of them.
+//! The paper's board (flashkv.txt, Table 1), and how its driver exposes it: as channels that serve requests in order of
+//! arrival, or, for a block FTL, as one long log of pages over all channels.
 
 use std::sync::Arc;
 use vellum_base::flash::BatchError;
@@ -10,7 +10,7 @@ use vellum_base::{
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::{Preset, Timed};
 
-/// A size of the board.
+/// The board in some size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Board {
     pub channels: u32,
@@ -24,14 +24,14 @@ impl Board {
         u64::from(self.channels * self.pages_per_block) * 8192
     }
 
-    /// A board like this one that holds so many bytes at least.
+    /// This board with at least the given number of bytes.
     pub(crate) fn holding(self, bytes: u64) -> Board {
         Board { blocks_per_die: bytes.div_ceil(self.superblock_bytes()) as u32, ..self }
     }
 
     fn preset(&self) -> Result<Preset> {
         let mut preset = Preset::by_name("open-channel-34")?;
-        // Erasing a byte costs what it does on blocks of the paper's size.
+        // Erasing takes as long per byte as for blocks of the paper's size.
         let whole = preset.geometry.pages_per_block;
         preset.timing.erase =
             Nanos(preset.timing.erase.0 * u64::from(self.pages_per_block) / u64::from(whole));
@@ -41,8 +41,7 @@ impl Board {
         Ok(preset)
     }
 
-    /// A new board. Its requests are served in the order of arrival, whatever their class: what order there is comes
-    /// from above.
+    /// Makes a new board. It serves requests in order of arrival, regardless of class: scheduling is done above.
     pub(super) fn make(&self, env: Arc<dyn Env>, nvram_bytes: usize, seed: u64) -> Result<Arc<Timed<Nand>>> {
         let preset = self.preset()?;
         let params = NandParams { seed, nvram_bytes, ..NandParams::default() };
@@ -51,12 +50,12 @@ impl Board {
     }
 }
 
-/// How a driver shows the board.
+/// How the driver exposes the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
-    /// As it is.
+    /// Unchanged.
     Channels,
-    /// As one die, of which an erase block is a superblock, page by page over all channels: what PBlk collects.
+    /// As one die with superblocks as erase blocks, whose pages go over all channels in turn: what PBlk collects.
     OneLog,
 }
 

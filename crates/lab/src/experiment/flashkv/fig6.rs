@@ -55,7 +55,7 @@ impl Point {
         self.ops(system) / self.ops(to)
     }
 
-    /// The same of load and run together.
+    /// The same for load and run together.
     fn whole_ratio(&self, system: System, to: System) -> f64 {
         self.cell(to).seconds() / self.cell(system).seconds()
     }
@@ -66,7 +66,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     for channels in CHANNELS {
         for workload in workloads(setting) {
             for system in SYSTEMS {
-                // What a store of the paper's writes in all, twice over.
+                // Twice what a store as in the paper writes in total.
                 let board = board(setting, channels, if system == System::Original { 60.0 } else { 24.0 });
                 runs.push(Run { system, board, load: load(setting, *workload, records(setting)) });
             }

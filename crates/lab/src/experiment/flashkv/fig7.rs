@@ -31,10 +31,10 @@ const SYSTEMS: [System; 7] = [
     System::Vellum,
     System::VellumReuse,
 ];
-/// What the board holds, in bytes of all records.
+/// Size of the board, in multiples of the size of all records.
 const BOARD_TIMES: f64 = 3.2;
-/// Requests of workloads that mostly read, and of those that mostly write, in records: what they write, load and all,
-/// is two to three times what the board holds.
+/// Requests per record of workloads that mostly read, and of those that mostly write. Load included, they write two to
+/// three times the size of the board.
 const REQUESTS_TIMES: [u64; 2] = [1, 3];
 
 /// A workload on every system.
@@ -50,12 +50,12 @@ impl Point {
         &self.cells[at]
     }
 
-    /// How many times longer `system` takes than FlashKV.
+    /// Time of `system` relative to that of FlashKV.
     fn longer(&self, system: System) -> f64 {
         self.cell(system).seconds() / self.cell(System::FlashKv).seconds()
     }
 
-    /// What FlashKV writes less than `system`.
+    /// Share by which FlashKV writes less than `system`.
     fn less(&self, system: System) -> f64 {
         1.0 - self.cell(System::FlashKv).programmed_bytes as f64 / self.cell(system).programmed_bytes as f64
     }

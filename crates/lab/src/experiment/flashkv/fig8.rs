@@ -1,4 +1,4 @@
-//! Figure 8: what each of the optimisations brings.
+//! Figure 8: the gain of each optimisation.
 
 use super::bench::Measured;
 use super::system::System;
@@ -40,7 +40,7 @@ impl Point {
         self.cell(system).ops_per_second()
     }
 
-    /// FlashKV's throughput over that of a version.
+    /// FlashKV's throughput relative to that of a version.
     fn gain(&self, over: System) -> f64 {
         self.ops(System::FlashKv) / self.ops(over)
     }
@@ -201,7 +201,7 @@ fn all(points: &[Point]) -> Check {
     )
 }
 
-/// Of load and run together, what FlashKV without one of its parts takes beside FlashKV.
+/// Time of FlashKV without each of its parts, relative to FlashKV, for load and run together.
 fn whole(points: &[Point]) -> Check {
     let beside = |p: &Point, over| p.cell(over).seconds() / p.cell(System::FlashKv).seconds();
     let gain = |over| mean(points.iter().map(|p| beside(p, over)));

@@ -1,12 +1,12 @@
-//! FlashKV (Zhang et al.): what its experiments have in common.
+//! FlashKV (Zhang et al.): common parts of its experiments.
 //!
-//! The set-up, as flashkv.txt, section 4.1: the board of Table 1, YCSB's workloads on a store that is loaded first, no
-//! wait between load and run. What the paper leaves open, and how it is taken here: system.rs for the systems, and
-//! 1. *Records* of 1000 bytes, as YCSB makes them; 8 clients, each with one request at a time; a cache for a fifth of
-//!    the bytes of all records.
-//! 2. *Scale.* Erase blocks have 16 pages at the small scale (a superblock of 32 channels: 4 MiB), 32 at the other
-//!    (8 MiB), where the board has 256: so with fewer records a store has tables enough. LevelDB's sizes shrink with
-//!    the superblock. Tags take two pages of a block, whatever its size: 12.5 %, 6.2 %, 0.8 % on the board.
+//! The set-up is that of flashkv.txt, section 4.1: the board of Table 1, YCSB's workloads on a store that is loaded
+//! first, no pause between load and run. What the paper leaves open is in system.rs for the systems, and here:
+//! 1. *Records* of 1000 bytes, as YCSB makes them; 8 clients, each with one request at a time; a cache of a fifth of
+//!    the size of all records.
+//! 2. *Scale.* Erase blocks have 16 pages at the small scale (a superblock of 32 channels: 4 MiB), 32 at the other (8
+//!    MiB), instead of 256 on the board, so that a store with fewer records has enough tables. LevelDB's sizes shrink
+//!    with the superblock. Tags take two pages of a block, whatever its size: 12.5 %, 6.2 %, 0.8 % on the board.
 
 mod bench;
 mod board;
@@ -30,7 +30,7 @@ use vellum_trace::generate::kv::Workload;
 
 const PAPER: &str = "FlashKV: Accelerating KV Performance with Open-Channel SSDs (Zhang, Lu, Shu, Qin; 2017)";
 
-/// What is behind much of what the run phase by itself shows.
+/// Explains much of what the run phase alone shows.
 const RUN_FOLLOWS_LOAD: &str = "The run phase follows the load at once. A store that lets its clients wait while it is loaded has merged more when the run \
      begins, so by the run alone the slowest to load look best at reads; load and run together are given beside it";
 
@@ -45,7 +45,7 @@ struct Run {
     load: Load,
 }
 
-/// Workloads of Table 2. At the small scale three of the five: half updates, reads, latest.
+/// Workloads of Table 2. At the small scale, three of the five: half updates, reads, latest.
 fn workloads(setting: &Setting<'_>) -> &'static [Workload] {
     use Workload::{YcsbA, YcsbB, YcsbC, YcsbD, YcsbF};
     match setting.scale {
@@ -54,7 +54,7 @@ fn workloads(setting: &Setting<'_>) -> &'static [Workload] {
     }
 }
 
-/// YCSB's letter.
+/// YCSB's letter for a workload.
 fn letter(workload: Workload) -> String {
     workload.name().trim_start_matches("ycsb-").to_uppercase()
 }
@@ -87,7 +87,7 @@ fn load(setting: &Setting<'_>, workload: Workload, requests: u64) -> Load {
     }
 }
 
-/// A board of at least so many times the bytes of all records.
+/// A board of at least `times` the size of all records.
 fn board(setting: &Setting<'_>, channels: u32, times: f64) -> Board {
     let board = Board { channels, pages_per_block: pages_per_block(setting), blocks_per_die: 0 };
     board.holding((records(setting) as f64 * VALUE_BYTES as f64 * times) as u64)
@@ -106,10 +106,10 @@ fn least_and_most(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     values.into_iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, m), v| (l.min(v), m.max(v)))
 }
 
-/// What is compared, and the least and the most: ours, and as the paper's text says.
+/// A label, and the smallest and largest value: ours, and those in the paper's text.
 type Compared<'a> = (&'a str, (f64, f64), (f64, f64));
 
-/// A chart of ours beside what the paper's text says.
+/// A chart of our values beside those in the paper's text.
 fn beside_the_paper(title: &str, y: &str, rows: &[Compared<'_>]) -> Chart {
     let series =
         |name: &str, value: fn(&Compared<'_>) -> f64| (name.to_string(), rows.iter().map(value).collect());
@@ -133,7 +133,7 @@ fn times((least, most): (f64, f64)) -> String {
     format!("{least:.2} to {most:.2} x")
 }
 
-/// What every system's run wrote, and where its clients waited; a point has a name and a run of each.
+/// What the run of each system wrote, and how long its clients waited. A point has a name and a run of each system.
 fn accounts(systems: &[System], points: impl Iterator<Item = (String, Vec<Measured>)>) -> Table {
     let columns = [
         "run",

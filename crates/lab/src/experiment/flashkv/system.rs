@@ -1,19 +1,19 @@
-//! The stores that are compared, each a composition of our own parts: engine, media, file system, FTL.
+//! The compared stores, each composed of our own parts: engine, media, file system, FTL.
 //!
-//! What the paper does not say, and what we take:
+//! Our choices where the paper is silent:
 //! 1. *LevelDB*, and FlashKV, which is built on it, are our engine under LevelDB's rules (`Rules::LevelDb`) with its
 //!    numbers: compaction at 4 tables of level 0, writers slowed down at 8 and stopped at 12 (`db/dbformat.h`), 10 MiB
 //!    in level 1 and ten times as much in each level below (`db/version_set.cc`). Compaction reads through the page
-//!    cache with a kernel's read-ahead, and what is written stays there.
+//!    cache with the kernel's read-ahead, and its output stays there.
 //! 2. *Original* sizes are 2 MiB tables and 4 MiB memtables; with superblocks of less than 64 MiB they shrink in
 //!    proportion, to a quarter at most. All other stores have tables and memtables of a superblock, "for fairness";
 //!    "the other parameters stay the same".
 //! 3. *PBlk* is `vellum-disk` on one log over all channels, collected by superblock; its map is in the device's NVRAM,
-//!    its buffer is as large as eight pages a channel. *ParaFS* is the same on erase blocks, told of every deletion.
-//! 4. *Vellum* is what we ship, on the media of FlashKV, with the same memory; *Vellum-reuse* is that with `--reuse
+//!    its buffer has eight pages per channel. *ParaFS* is the same on erase blocks, with discards of all deletions.
+//! 4. *Vellum* is what we ship, on the media of FlashKV, with the same memory. *Vellum-reuse* is the same with `--reuse
 //!    auto`: leaves that a merge need not change stay where they are on flash, and tables list them.
-//! 5. *Units*: what tables are made of begins at multiples of 64 bytes everywhere, as LevelDB's blocks begin anywhere;
-//!    a file takes whole sectors.
+//! 5. *Units*: in all systems, parts of tables begin at multiples of 64 bytes, as LevelDB's blocks begin anywhere; a
+//!    file takes whole sectors.
 //! 6. *Processor*: 6 cores. A get takes 5 us, a put 3, a merged entry 2 and 4 us/KiB, a request through file system and
 //!    kernel 10, through PBlk 3 more.
 
@@ -28,7 +28,7 @@ use vellum_kv::{CachePolicy, Compression, CpuModel, FlashMedia, Media, Options, 
 use vellum_media::Timed;
 use vellum_media::nand::Nand;
 
-/// Of every system; that of tables on flash.
+/// Unit of tables of every system; it is the unit of tables on flash.
 const UNIT_BYTES: u64 = 64;
 /// Cores of the paper's host.
 pub(super) const CORES: usize = 6;
@@ -40,41 +40,41 @@ const KV_CPU: CpuModel = CpuModel {
     merge: Nanos::from_us(2),
     merge_kib: Nanos::from_us(4),
 };
-/// Superblock for which LevelDB's own sizes are meant.
+/// Superblock size for which LevelDB's own sizes are intended.
 const PAPERS_SUPERBLOCK: u64 = 64 << 20;
 
-/// One of LevelDB's own sizes, beside superblocks of this size. Not less than a quarter: an `fsync` does not shrink.
+/// One of LevelDB's sizes, scaled to superblocks. At least a quarter: the cost of an `fsync` does not shrink.
 fn own(bytes: u64, board: &Board) -> u64 {
     let superblock = board.superblock_bytes().clamp(PAPERS_SUPERBLOCK / 4, PAPERS_SUPERBLOCK);
     bytes / (PAPERS_SUPERBLOCK / superblock)
 }
 
-/// A store on what it lives on.
+/// A store with the layers below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum System {
     /// LevelDB with small tables, on ext4 on PBlk.
     Original,
-    /// LevelDB with tables of a superblock, on ext4 on PBlk.
+    /// LevelDB with tables of superblock size, on ext4 on PBlk.
     Ext4,
-    /// On F2FS on PBlk.
+    /// The same on F2FS on PBlk.
     F2fs,
-    /// On ParaFS.
+    /// The same on ParaFS.
     ParaFs,
-    /// FlashKV, with nothing but its layout.
+    /// FlashKV with only its layout.
     Raw,
     /// FlashKV whose compaction reads through an LRU cache.
     Lru,
-    /// FlashKV that serves requests in the order of arrival.
+    /// FlashKV that serves requests in order of arrival.
     Noop,
     /// FlashKV with one compaction task, without adaptive parallelism.
     OneThread,
-    /// FlashKV with two, without adaptive parallelism.
+    /// FlashKV with two compaction tasks, without adaptive parallelism.
     TwoThreads,
     /// FlashKV.
     FlashKv,
     /// Our own store on the same media.
     Vellum,
-    /// The same, whose tables share leaves that need not change.
+    /// Our own store with tables that share leaves that need not change.
     VellumReuse,
 }
 
@@ -121,7 +121,7 @@ impl System {
             cache_bytes,
             filter_bits_per_key: 10,
             compaction_bytes: usize::MAX, // batches of 2 MiB, as in the paper
-            // What fills a table.
+            // As much as fills a table.
             memtable_bytes: usize::MAX,
             compression: [Compression::None; _],
             compaction_tasks: if tuned && self != System::OneThread { 2 } else { 1 },
@@ -149,7 +149,7 @@ impl System {
     }
 }
 
-/// LevelDB's rules and numbers, which FlashKV leaves as they are (section 4.1).
+/// Options with LevelDB's rules and numbers, which FlashKV does not change (section 4.1).
 pub(in crate::experiment) fn as_leveldb(options: Options) -> Options {
     Options {
         rules: Rules::LevelDb,
@@ -170,10 +170,10 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Makes one. Call it in a task.
+    /// Makes a machine. Must be called in a task.
     pub(super) fn new(system: System, size: &Board, env: Arc<dyn Env>, seed: u64) -> Result<Machine> {
         if system.is_flashkv() {
-            // Logs of six memtables, manifests beside.
+            // For logs of six memtables, and manifests.
             let nvram = 8 * size.superblock_bytes() as usize + (4 << 20);
             let board = size.make(env.clone(), nvram, seed)?;
             let flash = Arc::new(Driver::new(board.clone(), View::Channels));
@@ -189,7 +189,7 @@ impl Machine {
         let view = if system == System::ParaFs { View::Channels } else { View::OneLog };
         let flash = Arc::new(Driver::new(board.clone(), view));
         let disk = Arc::new(disk(flash, env.clone(), system, size)?);
-        // As many bytes as a table of FlashKV has, or LevelDB's own.
+        // As large as a table of FlashKV, or LevelDB's own size.
         let superblock = size.superblock_bytes();
         let table_bytes = match system {
             System::Original => own(2 << 20, size),
@@ -203,20 +203,20 @@ impl Machine {
             }
             _ => Layout::Extents,
         };
-        // Neither ext4 nor, before Linux 4.19, F2FS tells the device what is free unless asked to.
+        // Neither ext4 nor, before Linux 4.19, F2FS issues discards by default.
         let discard = system == System::ParaFs;
         let kind = FsKind { layout, unit_bytes: UNIT_BYTES, discard, request_cpu: FS_CPU };
         let media = FsMedia::new(disk.clone(), env, kind, table_bytes);
         Ok(Machine { board, media, disk: Some(disk) })
     }
 
-    /// Bytes that garbage collection has moved, of the FTL and of the file system.
+    /// Bytes moved by garbage collection of the FTL and of the file system.
     pub(super) fn moved_bytes(&self) -> u64 {
         let disk = self.disk.as_ref().map_or(0, |disk| disk.ledger().programmed_by(Cause::Gc));
         disk + self.media.ledger().programmed_by(Cause::Gc)
     }
 
-    /// Ends what is under way.
+    /// Ends work in progress.
     pub(super) fn close(self) -> Result<()> {
         self.disk.map_or(Ok(()), |disk| disk.close())
     }
@@ -224,7 +224,7 @@ impl Machine {
 
 fn disk(flash: Arc<Driver>, env: Arc<dyn Env>, system: System, size: &Board) -> Result<Disk> {
     let geometry = *flash.geometry();
-    // PBlk keeps a tenth, at least.
+    // PBlk reserves at least a tenth.
     let sectors = sectors_max(&geometry, 0).min(geometry.slots() / 10 * 9);
     let format = Format { dedup: DedupMode::None, ..Format::new(sectors) };
     Disk::format(flash.clone(), env.clone(), &format)?;

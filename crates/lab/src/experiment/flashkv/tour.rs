@@ -1,4 +1,4 @@
-//! A few seconds of Figure 7, for whoever looks at Vellum for the first time.
+//! A few seconds of Figure 7, as an introduction to Vellum.
 
 use super::bench::{Load, Measured};
 use super::system::System;

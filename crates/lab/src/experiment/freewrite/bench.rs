@@ -1,4 +1,4 @@
-//! A store that is filled and changed, in virtual time, and what that came to.
+//! Fills and updates a store in virtual time, and measures that.
 
 use super::collect;
 use super::keys::{Keys, Request};
@@ -11,41 +11,41 @@ use vellum_trace::generate::kv::Values;
 
 const STACK_BYTES: usize = 256 << 10;
 const CORES: usize = 6;
-/// A store that did nothing for so long has nothing left to do.
+/// A store that did nothing for this long has settled.
 const SETTLED: Nanos = Nanos::from_ms(2000);
-/// Points of the course of a run.
+/// Number of points in the course of a run.
 const POINTS: u64 = 100;
 pub(super) const KEY_BYTES: u64 = 8;
 
-/// What is run.
+/// What to run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub kind: Kind,
     pub keys: Keys,
     pub value_bytes: usize,
-    /// Keys and values of all records.
+    /// Total size of keys and values of all records.
     pub bytes: u64,
     pub reuse: Reuse,
     pub caps: Caps,
 }
 
-/// What it came to.
+/// The results.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
-    /// Until the last request was answered, or all was collected.
+    /// Time until the last request was answered, or all was collected.
     pub seconds: f64,
-    /// Records that were put, or collected.
+    /// Number of records put, or collected.
     pub puts: u64,
-    /// When each hundredth of the puts was answered, and how many that were.
+    /// Time at each hundredth of the puts, and the number of puts by then.
     pub course: Vec<(f64, u64)>,
     pub user_bytes: u64,
-    /// Until the store had nothing left to do, as the rest.
+    /// Until the store had settled, like all that follows.
     pub disk: LedgerSnapshot,
-    /// Bytes programmed to flash, whatever for.
+    /// Bytes programmed to flash, for any cause.
     pub programmed_bytes: u64,
-    /// What the store did meanwhile.
+    /// What the store did until then.
     pub did: Lifetime,
-    /// Bytes of its tables in the end.
+    /// Size of its tables at the end.
     pub table_bytes: u64,
 }
 
@@ -54,23 +54,23 @@ impl Measured {
         self.puts as f64 / self.seconds
     }
 
-    /// Bytes that the disk stored for its host: what dmdedup would have written.
+    /// Host data that the disk stored: what dmdedup would have written.
     pub(super) fn stored_bytes(&self) -> u64 {
         self.disk.programmed_by(Cause::HostData)
     }
 
-    /// What was kept, in percent of what was emitted.
+    /// Bytes kept, in percent of bytes emitted.
     pub(super) fn kept_percent(&self) -> f64 {
         100.0 * self.did.reuse().kept_bytes as f64 / self.did.emitted_bytes().max(1) as f64
     }
 
-    /// Bubbles in percent of what was emitted.
+    /// Bubbles, in percent of bytes emitted.
     pub(super) fn padding_percent(&self) -> f64 {
         self.did.reuse().padding_share(self.did.emitted_bytes()) * 100.0
     }
 }
 
-/// Runs it.
+/// Carries out a run.
 pub(super) fn run(run: &Run, seed: u64) -> Result<Measured> {
     let sim = Sim::with(SimConfig { cores: CORES, stack_bytes: STACK_BYTES, ..SimConfig::new(seed) });
     let env: Arc<dyn Env> = sim.env();
@@ -123,8 +123,8 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Writes what `keys` asks for of a store of so many records, one by one; hears of each put before it is written.
-/// Returns how many there were.
+/// Writes the requests of `keys` for this many records to a store, one by one; calls `hear` with the number of each put
+/// before writing it. Returns the number of puts.
 pub(super) fn fill(
     store: &dyn Map,
     keys: Keys,
@@ -150,7 +150,7 @@ pub(super) fn fill(
     Ok(puts)
 }
 
-/// Waits until a store has nothing left to do: what it has `done` stays the same.
+/// Waits until a store has settled: until what it has `done` no longer changes.
 pub(super) fn settle<T: PartialEq>(env: &Arc<dyn Env>, done: impl Fn() -> T) {
     loop {
         let before = done();

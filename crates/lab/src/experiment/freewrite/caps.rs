@@ -36,10 +36,10 @@ pub(crate) const FIG8: Experiment = Experiment {
 };
 
 const CAPS: [f64; 6] = [0.03, 0.0625, 0.125, 0.25, 0.5, 0.96];
-/// What a bubble is counted by in Figure 8.
+/// Size of the blocks by which Figure 8 counts bubbles.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A line of a chart: its name, and what it shows of each cap.
+/// A line of a chart: its name, and its value for each cap.
 type Series<'a> = (&'a str, &'a dyn Fn(&Measured) -> f64);
 
 /// A store without bubbles, and with each cap.
@@ -131,7 +131,7 @@ impl Sweep {
     }
 }
 
-/// Blocks that begin with a bubble or have one in them, in percent of all that were emitted.
+/// Blocks that begin with or contain a bubble, in percent of all blocks emitted.
 fn blocks_with_bubble(m: &Measured) -> f64 {
     100.0 * m.did.reuse().bubbles as f64 * BLOCK_BYTES as f64 / m.did.emitted_bytes().max(1) as f64
 }

@@ -1,4 +1,4 @@
-//! Collecting a log store that was filled, as the paper measures it (section 4.1): after the store was made, all of it
+//! Collection of a filled log store, measured as in the paper (section 4.1): once the store has been filled, all of it
 //! is copied to a new log, and only that is measured.
 
 use super::bench::{KEY_BYTES, Measured, Run, fill};
@@ -8,12 +8,12 @@ use vellum_base::{Env, Flash, Result};
 use vellum_kv::Map;
 use vellum_kv::log::{Options, Store};
 
-/// Nothing is collected by itself: no store has more garbage than it has bytes.
+/// Disables automatic collection: the garbage of a store is never more than all of it.
 const NEVER: f64 = 1.1;
-/// The store is so many segments.
+/// Number of segments of a store.
 const SEGMENTS: u64 = 32;
 
-/// Bytes of a segment of a store of so many bytes.
+/// Segment size for a store of this many bytes.
 pub(super) fn segment_bytes(bytes: u64) -> u64 {
     (bytes / SEGMENTS).max(256 << 10)
 }

@@ -1,4 +1,4 @@
-//! Figure 2: three ways to choose keys.
+//! Figure 2: three distributions of keys.
 
 use super::{Keys, Kind, PAPER, Pair, VALUE_BYTES, charts, notes, pairs, table};
 use crate::experiment::{Check, Experiment, Outcome, Setting};

@@ -1,4 +1,4 @@
-//! Figure 3: collecting the log store, three ways to choose keys.
+//! Figure 3: collecting the log store, with three distributions of keys.
 
 use super::{Keys, Kind, PAPER, Pair, VALUE_BYTES, charts, notes_on_collecting, pairs, table};
 use crate::experiment::{Check, Experiment, Outcome, Setting};

@@ -67,7 +67,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     })
 }
 
-/// Puts a second between two of the points of a run, the first being its begin.
+/// Puts per second between two points of a run; point 0 is its beginning.
 fn rate(measured: &Measured, from: usize, to: usize) -> f64 {
     let reached =
         |at: usize| at.checked_sub(1).and_then(|at| measured.course.get(at)).copied().unwrap_or_default();

@@ -14,7 +14,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Why less is won than in the paper.
+/// Why the gain is less than in the paper.
 const MISSED: [&str; 2] = [
     "shape: at least 29 % less. A quarter of what is merged is kept, not all of which would have been written without: a store that waits less for its device merges more often; \
      and branches and roots are a tenth of the small scale's tables",

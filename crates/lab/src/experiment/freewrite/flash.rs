@@ -1,5 +1,5 @@
-//! Relinking on raw flash (docs/decisions/0025): a table on its own superblock and on what it leaves where it is,
-//! against the same engine that writes everything anew, in flash programs, collection included.
+//! Relinking on raw flash (docs/decisions/0025): tables that consist of their own superblock and of leaves left in
+//! place, compared with the same engine rewriting everything, in flash programs including collection.
 
 use super::bench::{KEY_BYTES, fill, settle};
 use super::{Keys, PAPER, mb};
@@ -22,7 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What work costs the host: as in the experiments of FlashKV.
+/// Processor costs, as in the experiments of FlashKV.
 pub(super) const CPU: CpuModel = CpuModel {
     get: Nanos::from_us(5),
     put: Nanos::from_us(3),
@@ -32,22 +32,22 @@ pub(super) const CPU: CpuModel = CpuModel {
 pub(super) const CORES: usize = 6;
 const CHANNELS: u32 = 4;
 const PAGE_BYTES: u32 = 8192;
-/// Two of them are tags.
+/// Pages per block, including two for tags.
 const PAGES: u32 = 34;
 pub(super) const SUPERBLOCK_BYTES: u64 = (CHANNELS * PAGE_BYTES * (PAGES - 2)) as u64;
 
 const VALUES: [usize; 5] = [100, 256, 512, 1024, 4096];
-/// What is looked at more closely.
+/// Points that are examined in detail.
 const POINTS: [(Keys, usize); 4] = [
     (Keys::UniformUpdates, 1024),
     (Keys::ZipfUpdates, 1024),
     (Keys::ClusteredUpdates, 256),
     (Keys::ClusteredUpdates, 1024),
 ];
-/// Flash for each byte of records, in the grid and beside.
+/// Bytes of flash per byte of records, in the grid and elsewhere.
 pub(super) const ROOM: f64 = 3.0;
 const ROOMS: [f64; 2] = [2.5, 4.0];
-/// Shares of a superblock that have to stay live.
+/// Shares of a superblock that must stay live.
 const THRESHOLDS: [f64; 5] = [0.0, 0.1, 0.25, 0.5, 0.75];
 
 #[derive(Clone, Copy)]
@@ -56,7 +56,7 @@ struct Run {
     value_bytes: usize,
     bytes: u64,
     room: f64,
-    /// How leaves stay, if they do.
+    /// How leaves are left in place, if at all.
     relinking: Option<Relinking>,
 }
 
@@ -72,15 +72,15 @@ impl Measured {
     fn puts_per_second(&self) -> f64 {
         self.puts as f64 / self.seconds
     }
-    /// How many percent less is programmed than by `other`.
+    /// By how many percent less is programmed than in `other`.
     fn less_than(&self, other: &Measured) -> f64 {
         100.0 * (1.0 - self.programmed_bytes as f64 / other.programmed_bytes as f64)
     }
-    /// So many bytes in percent of what merges made tables of.
+    /// `bytes` in percent of what merges emitted.
     fn share(&self, bytes: u64) -> f64 {
         100.0 * bytes as f64 / self.stat.since_opened.emitted_bytes().max(1) as f64
     }
-    /// Of what was programmed, in percent: what nobody can spare, and what else there is.
+    /// Breakdown of what was programmed, in percent: flushes, which are unavoidable, and the rest.
     fn what_is_programmed(&self) -> String {
         let ledger = &self.stat.ledger;
         let share = |causes: &[Cause]| {
@@ -112,7 +112,7 @@ fn measure(run: &Run, seed: u64) -> Result<Measured> {
     sim.run(|| in_world(run, &env, seed)).map_err(named)
 }
 
-/// Flash of so many bytes and more, with the media of a store on it.
+/// Flash of at least this many bytes, and the media of a store on it.
 pub(super) fn machine(
     bytes: f64,
     env: &Arc<dyn Env>,
@@ -135,7 +135,7 @@ pub(super) fn machine(
     Ok((flash, media))
 }
 
-/// How a store of so many bytes of records is opened there.
+/// Options for a store of this many bytes of records.
 pub(super) fn options(bytes: u64, reuse: Reuse) -> Options {
     Options {
         compression: [Compression::None; _],
@@ -168,7 +168,7 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
     Ok(Measured { seconds, puts, programmed_bytes, collected_bytes, stat })
 }
 
-/// Bytes programmed, whatever for.
+/// Bytes programmed, for any cause.
 pub(super) fn programmed(flash: &Timed<Nand>) -> u64 {
     flash.counters().pages_programmed * u64::from(PAGE_BYTES)
 }

@@ -1,4 +1,4 @@
-//! Past the paper: remaps on a disk of ours, over a grid of values and keys, in programs of the flash.
+//! Beyond the paper: remaps on our own disk, over a grid of values and keys, in flash programs.
 
 use super::bench;
 use super::{Keys, Kind, Measured, PAPER, Run, mb};
@@ -19,7 +19,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 const VALUES: [usize; 5] = [100, 256, 512, 1024, 4096];
-/// When merges are due changes with every byte, and with it throughput by a percent or two either way.
+/// Runs per cell: the timing of merges depends on every byte, which varies throughput by a percent or two.
 const TURNS: u64 = 3;
 
 struct Cell {
@@ -71,7 +71,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     })
 }
 
-/// Of the turns of each cell the one that gains the median of throughput.
+/// The run of each cell with the median gain of throughput.
 fn in_the_middle(mut turns: Vec<Cell>) -> Vec<Cell> {
     let mut cells = Vec::new();
     while !turns.is_empty() {

@@ -1,45 +1,45 @@
-//! Which keys are written, in which order.
+//! Distributions and order of the keys written.
 
 use std::collections::VecDeque;
 use vellum_base::Result;
 use vellum_trace::generate::kv::choice::scatter;
 use vellum_trace::generate::{Seeded, Zipf};
 
-/// Consecutive keys of a cluster, and keys anywhere between two clusters (freewrite.txt, section 4.1).
+/// Consecutive keys of a cluster, and random keys between two clusters (freewrite.txt, section 4.1).
 const CLUSTER_KEYS: u64 = 20;
 const BETWEEN_CLUSTERS: u64 = 5;
-/// Requests in the paper's loads that repeat a key.
+/// Share of requests that repeat a key in the paper's loads.
 const REPEATED: f64 = 0.04;
-/// Keys are drawn from so many times as many as there are records.
+/// The range of keys is this many times the number of records.
 const RANGE_TIMES: u64 = 1 << 20;
-/// How far from its place in the order of time a record may come.
+/// Limit on how late a record may come in time order.
 const LATE_MAX: u64 = 1000;
 
-/// What is asked for.
+/// A request to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Put(u64),
     Delete(u64),
 }
 
-/// A way to choose keys.
+/// A distribution of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
-    /// The paper's: anywhere.
+    /// The paper's: random.
     Uniform,
-    /// The paper's: in clusters of 20 in a row.
+    /// The paper's: clusters of 20 consecutive keys.
     Clustered,
-    /// The paper's: five anywhere between two clusters.
+    /// The paper's: five random keys between two clusters.
     Mixed,
-    /// All records, then twice as many updates of any.
+    /// All records, then twice as many uniformly random updates.
     UniformUpdates,
-    /// The same, some far more often than others, scattered.
+    /// The same with Zipf-distributed updates of scattered keys.
     ZipfUpdates,
-    /// The same, 20 in a row at a time, as the paper's clusters are from the beginning: so they are loaded, too.
+    /// The same with updates of 20 consecutive keys, like the paper's clusters; the load uses such runs as well.
     ClusteredUpdates,
-    /// Records in the order of time, some a little late; the oldest go when as many are there as there should be.
+    /// Records in time order, some slightly late; once the intended number is reached, the oldest are deleted.
     TimeOrdered,
-    /// New records anywhere; once all are there, one is deleted for each that is new, any of them. Like Bitcoin's
+    /// New records at random keys; once all are present, a random one is deleted for each new one. Like Bitcoin's
     /// chainstate.
     InsertThenDelete,
 }
@@ -65,7 +65,7 @@ impl Keys {
         }
     }
 
-    /// Puts of a run of `records`.
+    /// Number of puts in a run with `records`.
     pub(super) fn puts(self, records: u64) -> u64 {
         if Keys::PAPER.contains(&self) { records } else { 3 * records }
     }
@@ -94,19 +94,19 @@ pub(super) struct Requests {
     left: u64,
     rng: Seeded,
     zipf: Zipf,
-    /// What is left of a cluster.
+    /// Rest of the current cluster.
     run: std::ops::Range<u64>,
-    /// Keys to come before the next cluster.
+    /// Random keys left before the next cluster.
     loose: u64,
-    /// Keys, and first keys of clusters, that were written, to be repeated.
+    /// Keys, and first keys of clusters, written so far, for repetition.
     starts: [Vec<u64>; 2],
-    /// Records that are there.
+    /// Records present.
     alive: VecDeque<u64>,
     pending: VecDeque<Request>,
 }
 
 impl Requests {
-    /// A key of the paper's loads.
+    /// The next key of the paper's loads.
     fn papers(&mut self) -> u64 {
         if let Some(key) = self.run.next() {
             return key;
@@ -123,7 +123,7 @@ impl Requests {
         start
     }
 
-    /// Where the next key or cluster is: where one of this length was before, or anywhere.
+    /// The next key, or first key of a cluster: an earlier one of the same length, or a random one.
     fn start(&mut self, length: u64) -> u64 {
         let starts = &mut self.starts[usize::from(length > 1)];
         if self.rng.chance(REPEATED) && !starts.is_empty() {
@@ -134,7 +134,7 @@ impl Requests {
         start
     }
 
-    /// A record that is updated, when all are there.
+    /// The record to update, once all are present.
     fn updated(&mut self) -> u64 {
         if let Some(key) = self.run.next() {
             return key;
@@ -155,7 +155,7 @@ impl Requests {
         match self.keys {
             Keys::Uniform | Keys::Clustered | Keys::Mixed => Request::Put(self.papers()),
             Keys::ClusteredUpdates if is_load => Request::Put(spread_rows(number, records)),
-            // Every record once, in no order: its number times an odd one that shares no factor with theirs.
+            // Every record once, in scattered order: its number times an odd factor coprime to their count.
             _ if is_load && self.keys.updates() => Request::Put(spread(number, records)),
             Keys::TimeOrdered => {
                 let key = number + self.rng.below(LATE_MAX);
@@ -169,7 +169,7 @@ impl Requests {
         }
     }
 
-    /// A new record; where there are enough, that which is at `dead` is deleted next.
+    /// Adds a record; if there are enough, the one at index `dead` is deleted next.
     fn insert(&mut self, key: u64, dead: u64) -> Request {
         self.alive.push_back(key);
         if self.alive.len() as u64 > self.records {
@@ -192,7 +192,7 @@ fn spread(number: u64, count: u64) -> u64 {
     (number % count).wrapping_mul(FACTOR) % count
 }
 
-/// The same of rows of [`CLUSTER_KEYS`], each in order; those that fill no row come last.
+/// The same for rows of [`CLUSTER_KEYS`], each in order; records that do not fill a row come last.
 fn spread_rows(number: u64, count: u64) -> u64 {
     let rows = count / CLUSTER_KEYS;
     match number < rows * CLUSTER_KEYS {

@@ -1,14 +1,14 @@
-//! What stores are compared on: the paper's, and a disk of ours.
+//! The machines on which stores are compared: the paper's, and one with our own disk.
 //!
-//! *Paper* (section 4.1): LevelDB under its own rules on ext4 on dmdedup, for which stands our `strong` disk, which
-//! trusts its hash as dmdedup does. Nobody knows how fast dmdedup on a Samsung 840 EVO was, but LevelDB filled a store
-//! of 1 GB with mixed keys in 683 s on it (Figure 4): two dies, as of the slower MLC drive of the SES-Dedup paper but
-//! programmed in 1.19 ms instead of 1.08, let our LevelDB take as long. That is fitted, to the store without bubbles
-//! alone. The host has memory for all of the store, so that merges read from its page cache.
+//! *Paper* (section 4.1): LevelDB under its own rules on ext4 on dmdedup. Our `strong` disk represents dmdedup; like
+//! it, it trusts its hash. The speed of dmdedup on a Samsung 840 EVO is unknown, but LevelDB filled a store of 1 GB
+//! with mixed keys in 683 s on it (Figure 4). Our LevelDB takes as long with two dies as in the slower MLC drive of the
+//! SES-Dedup paper, programmed in 1.19 ms instead of 1.08. This is fitted to the store without bubbles alone. The host
+//! has memory for the whole store, so merges read from its page cache.
 //!
-//! *Collect*: the log store, which stands for FAWN, on the same device. It has no cache: collecting reads the device.
+//! *Collect*: the log store, which represents FAWN, on the same device. It has no cache: collection reads the device.
 //!
-//! *Disk*: our engine under its own rules, tables on zones of a `disk` that remaps, log and manifest in NVRAM.
+//! *Disk*: our engine under its own rules, with tables on zones of a `disk` that remaps, and log and manifest in NVRAM.
 
 use super::collect::segment_bytes;
 use super::memory::Memory;
@@ -22,22 +22,22 @@ use vellum_media::nand::{Nand, NandParams};
 use vellum_media::zones::BlockZones;
 use vellum_media::{Preset, Timed};
 
-/// What work costs the host. LevelDB 1.23 merges an entry in 0.17 us and a KiB in 1.11 us on a processor of 2023
-/// (`python3 crates/vellum/benches/leveldb_merge.py 256`), and the paper's is of 2014: twice as much.
+/// Processor costs. LevelDB 1.23 merges an entry in 0.17 us and a KiB in 1.11 us on a processor of 2023 (`python3
+/// crates/vellum/benches/leveldb_merge.py 256`); the paper's is of 2014, which doubles them.
 pub(super) const KV_CPU: CpuModel =
     CpuModel { get: Nanos::from_us(5), put: Nanos::from_us(3), merge: Nanos(340), merge_kib: Nanos(2_200) };
 /// SHA-1 of 4 KiB on the host: twice the 4 us of `OPENSSL_ia32cap=:~0x20000000 openssl speed -bytes 4096 sha1`.
 const HASH: Nanos = Nanos::from_us(8);
-/// Of a page of the paper's device, see above.
+/// Program time of a page of the paper's device, see above.
 const PROGRAM: Nanos = Nanos::from_us(1_190);
 const REQUEST_CPU: Nanos = Nanos::from_us(10);
-/// The paper's store, to which LevelDB's sizes belong.
+/// Size of the paper's store, to which LevelDB's sizes belong.
 const PAPERS_BYTES: u64 = 1 << 30;
 
-/// Smaller stores have two levels below level 0 on a disk of ours, larger ones three, the last of them full.
+/// On our disk, smaller stores have two levels below level 0, and larger ones three, the last of them full.
 const THREE_LEVELS_FROM: u64 = 32 << 20;
 
-/// Which of them.
+/// Which machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// LevelDB.
@@ -47,7 +47,7 @@ pub(super) enum Kind {
     Disk,
 }
 
-/// A store's home.
+/// The device and media of a store.
 pub(super) struct Machine {
     pub media: Arc<dyn Media>,
     pub disk: Arc<Disk>,
@@ -55,7 +55,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// For a store of so many bytes of keys and values. Call it in a task.
+    /// For a store of this many bytes of keys and values. Must be called in a task.
     pub(super) fn new(kind: Kind, bytes: u64, env: &Arc<dyn Env>, seed: u64) -> Result<Machine> {
         let (preset, sectors) = preset(kind, bytes)?;
         let nand =
@@ -80,7 +80,7 @@ impl Machine {
                     Kind::Collect => segment_bytes(bytes),
                     _ => papers(2 << 20, bytes),
                 };
-                // What the disk has once is a sector.
+                // The disk deduplicates in sectors.
                 let (layout, unit_bytes) = (Layout::Extents, SECTOR_BYTES as u64);
                 let kind = FsKind { layout, unit_bytes, discard: true, request_cpu: REQUEST_CPU };
                 FsMedia::new(disk.clone(), env.clone(), kind, table_bytes)
@@ -96,7 +96,7 @@ impl Machine {
     }
 }
 
-/// How the store is opened; what to do with unmodified leaves is not yet in it.
+/// How the store is opened, without the setting for unmodified leaves.
 pub(super) fn options(kind: Kind, bytes: u64) -> Options {
     let common = Options { compression: [Compression::None; _], cpu: KV_CPU, ..Options::default() };
     match kind {
@@ -126,21 +126,21 @@ pub(super) fn options(kind: Kind, bytes: u64) -> Options {
     }
 }
 
-/// One of the sizes of LevelDB, for a store of so many bytes; not less than a table needs.
+/// One of LevelDB's sizes, scaled to a store of this many bytes; at least what a table needs.
 fn papers(size: u64, bytes: u64) -> u64 {
     (size * bytes / PAPERS_BYTES).next_multiple_of(SECTOR_BYTES as u64).max(96 << 10)
 }
 
-/// Zones, tables and memtables of the store on a disk: four make level 1, a hundredth of the store, where it is large.
+/// Size of zones, tables and memtables of the store on a disk: four make level 1, a hundredth of a large store.
 fn zone_bytes(bytes: u64) -> u64 {
     (bytes / 400).next_multiple_of(SECTOR_BYTES as u64).max(256 << 10)
 }
 
-/// The device, and how many sectors its disk shows.
+/// The device, and the number of sectors of its disk.
 fn preset(kind: Kind, bytes: u64) -> Result<(Preset, u64)> {
     let (name, channels, dies, pages, room) = match kind {
         Kind::Paper | Kind::Collect => ("mlc-2", 1, 2, 64, 4 * bytes),
-        // Of four times as much, tables and what merges have under way take all zones: writers wait for one.
+        // With four times as much, tables and the output of merges take all zones, and writers wait for one.
         Kind::Disk => ("tlc-modern", 4, 2, 32, 6 * bytes),
     };
     let mut preset = Preset::by_name(name)?;

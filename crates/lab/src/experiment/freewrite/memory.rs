@@ -1,4 +1,4 @@
-//! A directory in memory: where a store on a device of its own keeps log and manifest, as FlashKV does in NVRAM.
+//! A directory in memory, for the log and manifest of a store on its own device; FlashKV keeps these in NVRAM.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

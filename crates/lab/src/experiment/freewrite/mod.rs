@@ -1,10 +1,10 @@
-//! Freewrite (Liu et al.): what its experiments on the LSM store (Figures 2, 4, 5) and on the log store (3, 6, 7, 8)
-//! have in common.
+//! Freewrite (Liu et al.): common parts of its experiments on the LSM store (Figures 2, 4, 5) and on the log store (3,
+//! 6, 7, 8).
 //!
-//! *Scale.* The paper's store has 1 GB of keys and values, tables of 2 MB, memtables of 4 MB and 10 MB in level 1. With
-//! a smaller store these shrink in proportion, so levels are as many and merges as wide; leaves and blocks stay 4 KiB,
-//! so as many of them survive a merge. What does not shrink is what a table has beside its leaves (a branch and a root,
-//! two or three blocks), which are written at each merge: 1 % of the paper's tables, 9 % at the small scale.
+//! *Scale.* The paper's store has 1 GB of keys and values, tables of 2 MB, memtables of 4 MB and 10 MB in level 1. For
+//! a smaller store these shrink in proportion, which preserves the number of levels and the width of merges. Leaves and
+//! blocks stay 4 KiB, so as many survive a merge. What a table has beyond its leaves does not shrink (a branch and a
+//! root, two or three blocks); it is written at each merge: 1 % of the paper's tables, 9 % at the small scale.
 
 mod bench;
 pub(super) mod caps;
@@ -32,7 +32,7 @@ use vellum_kv::{Caps, Reuse};
 
 const PAPER: &str =
     "Freewrite: Creating (Almost) Zero-Cost Writes to SSD in Applications (Liu et al.; SYSTOR 2017)";
-/// The paper's, unless it says otherwise.
+/// The paper's value size, unless it says otherwise.
 const VALUE_BYTES: usize = 512;
 
 fn store_bytes(setting: &Setting<'_>) -> u64 {
@@ -49,22 +49,22 @@ struct Pair {
 }
 
 impl Pair {
-    /// What is written less, in percent.
+    /// Reduction of bytes written, in percent.
     fn less(&self) -> f64 {
         100.0 * (1.0 - self.on.stored_bytes() as f64 / self.off.stored_bytes() as f64)
     }
 
-    /// What is written without, as so many times what is written with.
+    /// Bytes written without freewrite, relative to those with it.
     fn times_less(&self) -> f64 {
         self.off.stored_bytes() as f64 / self.on.stored_bytes() as f64
     }
 
-    /// How many times as fast it is.
+    /// Throughput with freewrite, relative to that without.
     fn times_faster(&self) -> f64 {
         self.on.puts_per_second() / self.off.puts_per_second()
     }
 
-    /// How many percent faster it is.
+    /// Gain of throughput, in percent.
     fn faster(&self) -> f64 {
         100.0 * (self.times_faster() - 1.0)
     }
@@ -90,7 +90,7 @@ fn mb(bytes: u64) -> String {
     format!("{:.0}", bytes as f64 / 1e6)
 }
 
-/// Figures of all points, a row each.
+/// Figures of all points, one row per point.
 fn table(title: &str, first: &str, names: &[String], pairs: &[Pair]) -> Table {
     let columns = [
         first,
@@ -147,14 +147,14 @@ fn charts(store: &str, x: &str, names: &[String], pairs: &[Pair]) -> Vec<Chart> 
     ]
 }
 
-/// The same for the log store.
+/// Notes on collecting the log store.
 fn notes_on_collecting() -> Vec<String> {
     let own = "Measured is collecting alone, after the store was filled, as in the paper: records copied in a second, and sectors stored meanwhile. The log is in segments, a \
                thirty-second of the store each, all collected at once";
     notes().into_iter().chain([own.into()]).collect()
 }
 
-/// A line of notes that every experiment on the paper's machine has.
+/// A note for every experiment on the paper's machine.
 fn notes() -> Vec<String> {
     vec![
         "The device stands for dmdedup on the paper's SSD: `strong` dedup on flash so fast that LevelDB without bubbles takes the 683 s of Figure 4 (two dies, 1.19 ms a page); \

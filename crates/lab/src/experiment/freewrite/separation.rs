@@ -1,8 +1,8 @@
-//! Values apart from their keys, on raw flash: what leaving leaves where they are is compared with.
+//! Separation of values from keys on raw flash, compared with leaving leaves in place.
 //!
-//! A store that separates them has a log of values, which is collected, and keys with pointers in order. For the first
-//! stands our log store, for the second our ordered store with values that are pointers: each is run by itself with
-//! the same updates on flash of the same size, and what they program is added.
+//! A store that separates values has a log of values, which is collected, and an ordered index of keys with pointers.
+//! The first is represented by our log store, the second by our ordered store with pointers as values. Each is run by
+//! itself with the same updates on flash of the same size, and their flash programs are added.
 
 use super::bench::{KEY_BYTES, fill, settle};
 use super::flash::{CORES, CPU, ROOM, SUPERBLOCK_BYTES, machine, options, programmed};
@@ -27,25 +27,25 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 const KEYS: [Keys; 2] = [Keys::UniformUpdates, Keys::ClusteredUpdates];
 const VALUES: [usize; 4] = [1024, 2048, 4096, 16384];
 const POINTER_BYTES: usize = 12;
-/// A store of keys and pointers alone has one byte for so many of the others, rather than as few as their records need.
+/// A store of keys and pointers alone gets a byte of flash for this many of the others, not what its records need.
 const LARGE_SHARE: u64 = 4;
-/// Garbage that the log is collected from, where it may take more of the flash than by default.
+/// Share of garbage from which the log is collected if it may take more of the flash than by default.
 const LATE: f64 = 0.6;
 
 #[derive(Clone, Copy)]
 enum Kind {
     Ordered,
-    /// Collected from this share of garbage on.
+    /// A log that is collected from this share of garbage on.
     Log(f64),
 }
 
-/// Places in [`WAYS`].
+/// Indices in [`WAYS`].
 const MERGED: usize = 0;
 const RELINKED: usize = 1;
 const SEPARATED: usize = 2;
 const SEPARATED_REUSE: usize = 3;
 
-/// How values of a size are kept.
+/// How values of one size are stored.
 const WAYS: [(Kind, Reuse); 5] = [
     (Kind::Ordered, Reuse::Off),
     (Kind::Ordered, Reuse::Relink),
@@ -106,13 +106,13 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
     Ok(Measured { puts, seconds, programmed_bytes: programmed(&flash) })
 }
 
-/// All ways with one size of values.
+/// Results of all ways for one size of values.
 struct Cell {
     keys: Keys,
     value_bytes: usize,
-    /// As [`WAYS`].
+    /// Indexed like [`WAYS`].
     ways: Vec<Measured>,
-    /// Keys and pointers, with the same updates.
+    /// The store of keys and pointers, with the same updates.
     pointers: Measured,
 }
 
@@ -121,24 +121,24 @@ impl Cell {
         (self.pointers.puts * (KEY_BYTES + self.value_bytes as u64)) as f64
     }
 
-    /// Bytes programmed for each of the user's; with keys and pointers, where values are in a log.
+    /// Bytes programmed per byte of user data; includes keys and pointers if values are in a log.
     fn programs(&self, way: usize) -> f64 {
         let pointers = if is_separated(way) { self.pointers.programmed_bytes } else { 0 };
         (self.ways[way].programmed_bytes + pointers) as f64 / self.user_bytes()
     }
 
-    /// Both stores of one that separates do their work one after the other.
+    /// The two stores of a way that separates run one after the other.
     fn puts_per_second(&self, way: usize) -> f64 {
         let pointers = if is_separated(way) { self.pointers.seconds } else { 0.0 };
         self.pointers.puts as f64 / (self.ways[way].seconds + pointers)
     }
 
-    /// What is programmed less by one way than by another, in percent.
+    /// Reduction of bytes programmed by one way relative to another, in percent.
     fn less(&self, way: usize, other: usize) -> f64 {
         100.0 * (1.0 - self.programs(way) / self.programs(other))
     }
 
-    /// Of what the first way of separation spares, so much is spared by leaving leaves where they are, in percent.
+    /// Saving by leaving leaves in place, in percent of that by the first way of separation.
     fn spared(&self) -> f64 {
         let [merged, relinked, separated] = [MERGED, RELINKED, SEPARATED].map(|way| self.programs(way));
         100.0 * (merged - relinked) / (merged - separated)

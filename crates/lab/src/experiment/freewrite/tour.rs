@@ -1,4 +1,4 @@
-//! A few seconds of the grid, for whoever looks at Vellum for the first time.
+//! A few seconds of the grid, as an introduction to Vellum.
 
 use super::bench;
 use super::{Keys, Kind, PAPER, Run, mb};

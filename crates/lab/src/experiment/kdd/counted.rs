@@ -1,4 +1,4 @@
-//! Figures 5 to 8: hit ratios and what is written to flash, by the size of the cache.
+//! Figures 5 to 8: hit ratios and flash writes, by cache size.
 
 use super::workloads::{Row, TABLE_I};
 use super::{NOTE, PAPER, counted, divisor, pages, percent, range};
@@ -51,9 +51,9 @@ pub(crate) const FIG8: Experiment = Experiment {
 };
 
 const MODES: [&str; 7] = ["wa", "wt", "leavo", "kdd-50", "kdd-25", "kdd-12", "kdd"];
-/// To half of the pages: the paper has 200,000 pages and more for Fin2's 405,000 (IV.A3).
+/// Up to half of the pages: the paper goes to more than 200,000 of Fin2's 405,000 (IV.A3).
 const CACHES: [f64; 4] = [0.05, 0.1, 0.2, 0.5];
-/// Hit ratios that are as near as this are alike.
+/// Hit ratios that differ by no more than this count as equal.
 const ALIKE: f64 = 0.002;
 
 /// By workload, mode and cache.
@@ -116,7 +116,7 @@ fn hits(setting: &Setting<'_>, rows: &[Row]) -> Result<Outcome> {
     Ok(outcome(rows, &found, "hit ratio, %", |totals| totals.hit_ratio() * 100.0, checks))
 }
 
-/// How much more often KDD hits than a mode, by the size of the cache.
+/// How much higher KDD's hit ratio is than that of a mode, by cache size.
 fn above(by_mode: &[Vec<Totals>], mode: &str) -> Vec<f64> {
     let pairs = of(by_mode, "kdd-25").iter().zip(of(by_mode, mode));
     pairs.map(|(kdd, other)| kdd.hit_ratio() - other.hit_ratio()).collect()
@@ -172,7 +172,7 @@ fn flash(setting: &Setting<'_>, rows: &[Row], paper: &[&str]) -> Result<Outcome>
     Ok(outcome(rows, &found, what, |totals| totals.flash_pages() as f64 / 1e3, checks))
 }
 
-/// How much less a mode writes than another, at the least and at the most.
+/// By what share a mode writes less than another, minimum and maximum.
 fn less(by_mode: &[Vec<Totals>], mode: &str, than: &str, pages: fn(&Totals) -> f64) -> (f64, f64) {
     let pairs = of(by_mode, mode).iter().zip(of(by_mode, than));
     range(pairs.map(|(mode, than)| 1.0 - pages(mode) / pages(than)))
@@ -182,7 +182,7 @@ fn written(totals: &Totals) -> f64 {
     totals.flash_pages() as f64
 }
 
-/// The same, were each delta page full of deltas to its last byte.
+/// Pages written if every delta page were completely filled with deltas.
 fn written_if_full(totals: &Totals) -> f64 {
     let full = totals.delta_bytes as f64 / SECTOR_BYTES as f64;
     (totals.flash_pages() - totals.delta_pages) as f64 + full

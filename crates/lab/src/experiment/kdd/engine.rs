@@ -1,4 +1,4 @@
-//! Whether the model behind figures 9 to 11 says what the engine does: the same requests through both, on the same
+//! Whether the model behind Figures 9 to 11 agrees with the engine: the same requests through both, on the same
 //! modelled disks.
 
 use super::fio::{CLIENTS, workload};
@@ -27,7 +27,7 @@ const MODES: [&str; 6] = ["nossd", "wa", "wt", "leavo", "kdd-25", "kdd"];
 const READ_SHARES: [f64; 2] = [0.0, 0.5];
 const DIVISOR: u64 = 60;
 
-/// What the engine did, and what the model says.
+/// Results of the engine, and of the model.
 struct Both {
     engine: Ran,
     totals: Totals,

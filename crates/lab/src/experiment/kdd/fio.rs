@@ -38,18 +38,18 @@ const MODES: [&str; 6] = ["nossd", "wa", "wt", "leavo", "kdd-25", "kdd"];
 const READ_SHARES: [f64; 4] = [0.0, 0.25, 0.5, 0.75];
 pub(super) const CLIENTS: usize = 16;
 
-/// A run that ends with a warm cache is so many times as long as the paper's.
+/// How many times longer than the paper's a run is that ends with a warm cache.
 const WARM_RUNS: u64 = 4;
 
 /// Results of one read rate, in the order of the modes.
 type AtRate = [(Totals, Times)];
 
-/// Requests of the paper's run, or of one so many times as long.
+/// Requests of the paper's run, times `runs`.
 pub(super) fn workload(read_share: f64, divisor: u64, runs: u64, seed: u64) -> Result<Workload> {
     let sectors = 1_600_000_000 / 4096 / divisor;
     let requests = runs * 4_000_000_000 / 4096 / divisor;
     let (zipf, mut rng) = (Zipf::new(sectors, 1.0001)?, Seeded::new(seed));
-    // Popular sectors lie all over, each where no other does.
+    // Popular sectors are scattered, by a step coprime to the number of sectors.
     let step = (sectors * 5 / 8..).find(|step| gcd(*step, sectors) == 1).unwrap_or(1);
     let next = |_| {
         let lba = Lba((u128::from(zipf.sample(&mut rng)) * u128::from(step) % u128::from(sectors)) as u64);
@@ -100,7 +100,7 @@ fn run(
     Ok(Outcome { tables: vec![table], charts: vec![chart], checks: checks(&by_rate), notes: Vec::new() })
 }
 
-/// How much less of something a mode has than another, at every read rate.
+/// By what share a mode has less of something than another, at every read rate.
 fn less(by_rate: &[&AtRate], mode: &str, than: &str, of: impl Fn(&(Totals, Times)) -> f64) -> Vec<f64> {
     let at = |name: &str| MODES.iter().position(|mode| *mode == name).expect("a mode of this figure");
     by_rate.iter().map(|row| 1.0 - of(&row[at(mode)]) / of(&row[at(than)])).collect()
@@ -138,7 +138,7 @@ fn response(by_rate: &[&AtRate]) -> Vec<Check> {
     ]
 }
 
-/// Vellum mode beside KDD-25 % behind the paper's run, in one that is as long as `WARM_RUNS` of it.
+/// Vellum mode and KDD-25 % after the paper's run, in one that is `WARM_RUNS` times as long.
 fn once_warm(setting: &Setting<'_>) -> Result<Check> {
     let divisor = divisor(setting);
     let jobs: Vec<_> =

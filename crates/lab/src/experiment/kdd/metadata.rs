@@ -1,4 +1,4 @@
-//! Figure 4: what the metadata log costs, by the size of its partition.
+//! Figure 4: cost of the metadata log by size of its partition.
 
 use super::workloads::TABLE_I;
 use super::{NOTE, PAPER, divisor, pages, percent, range, shape};
@@ -18,8 +18,8 @@ pub(crate) const FIG4: Experiment = Experiment {
     run,
 };
 
-/// Shares of the SSD. The paper begins at 0.39 %, where a log of its 16-byte entries just holds one of each page; ours
-/// has headers, and needs a tenth more.
+/// Shares of the SSD. The paper begins at 0.39 %, where a log of its 16-byte entries just holds one per page; ours has
+/// headers, and needs a tenth more.
 const PARTITIONS: [f64; 5] = [0.0045, 0.0050, 0.0059, 0.0078, 0.0098];
 const CACHES: [f64; 2] = [0.1, 0.2];
 

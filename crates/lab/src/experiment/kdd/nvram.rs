@@ -1,4 +1,4 @@
-//! What having no NVRAM costs: a power cut in the middle of a workload, through the engine on modelled disks.
+//! Cost of having no NVRAM: a power cut in the middle of a workload, with the engine on modelled disks.
 
 use super::fio::{CLIENTS, workload};
 use super::{CACHE_BYTES, PAPER, SSD, percent, shape};
@@ -22,7 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What is compared: a mode, what it has in NVRAM, and its name here.
+/// The compared hosts: a mode, the contents of NVRAM, and a label.
 const HOSTS: [(&str, Nvram, &str); 3] = [
     ("kdd", Nvram::Nothing, "none"),
     ("kdd", Nvram::ArrayLog, "the array's log"),
@@ -89,7 +89,7 @@ fn table(found: &[CutRun]) -> Table {
     table
 }
 
-/// Behind the cut, tenth by tenth.
+/// Response times after the cut, by tenths of the requests.
 fn chart(found: &[CutRun]) -> Chart {
     let line = |(at, run): (usize, &CutRun)| {
         let tenths = run.after.means_ms.iter().enumerate();
@@ -150,7 +150,7 @@ fn checks(found: &[CutRun]) -> Vec<Check> {
     ]
 }
 
-/// How much later, for people.
+/// Formats how much later requests are answered.
 fn by(share: f64) -> String {
     format!("{} {}", percent(share.abs()), if share < 0.0 { "sooner" } else { "later" })
 }

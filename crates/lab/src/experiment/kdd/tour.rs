@@ -1,4 +1,4 @@
-//! Caches of an array side by side, for whoever looks at Vellum for the first time.
+//! Caches of an array side by side, as an introduction to Vellum.
 
 use super::workloads::TABLE_I;
 use super::{NOTE, PAPER, pages, timed};

@@ -1,27 +1,27 @@
-//! Workloads after Table I: as many unique pages read and written, as many requests.
+//! Workloads modelled on Table I: with the same numbers of requests, and of unique pages read and written.
 //!
-//! Reads and writes each come in three kinds: near ones, of the last pages; new ones, as many as are due; and far ones,
-//! of all pages that were touched, the popular more often. How many of each is measured on real traces.
+//! Reads and writes each are of three kinds: near ones, to recent pages; new ones, as many as are due; and far ones, to
+//! any page touched before, popular ones more often. Their proportions are measured on real traces.
 
 use crate::array_cache::{PageKind, PageRequest, Workload};
 use vellum_base::{Lba, Nanos, Result};
 use vellum_trace::generate::{Recent, Seeded, Zipf};
 
-/// How requests of one kind come again.
+/// How requests of one kind recur.
 #[derive(Clone, Copy, Debug)]
 struct Locality {
-    /// Share of requests for one of the last `RECENT` pages of their kind. Far ones may meet those, too.
+    /// Share of requests to one of the last `RECENT` pages of their kind. Far requests may hit those as well.
     near: f64,
-    /// Share of new pages that are near from then on; others are once they have come again.
+    /// Share of new pages that are near at once; others are only after they recur.
     again: f64,
-    /// The first n requests ask for new pages in proportion to n to the power of this.
+    /// The number of new pages in the first n requests is proportional to n to the power of this.
     growth: f64,
 }
 
-/// Measured on the head of Financial1, reads and writes (docs/decisions/0023-array-cache.md).
+/// Measured on the head of Financial1, for reads and writes (docs/decisions/0023-array-cache.md).
 const SPC: [Locality; 2] =
     [Locality { near: 0.60, again: 0.55, growth: 0.91 }, Locality { near: 0.56, again: 0.47, growth: 0.91 }];
-/// The same on a cut of the MSR traces of which four fifths are writes.
+/// The same for a cut of the MSR traces in which four fifths are writes.
 const MSR: [Locality; 2] =
     [Locality { near: 0.27, again: 0.01, growth: 0.80 }, Locality { near: 0.50, again: 0.05, growth: 0.71 }];
 
@@ -34,12 +34,12 @@ pub(super) struct Row {
     unique_written: u64,
     reads: u64,
     writes: u64,
-    /// How reads come again, and writes.
+    /// For reads, and for writes.
     locality: [Locality; 2],
-    /// Requests a second of an open-loop replay: those of Financial1's head; and pages of the MSR traces over a week
-    /// (kdd.txt IV.A2), by the pages of a request in the cut.
+    /// Requests per second of an open-loop replay: those of Financial1's head; for MSR, the pages of the traces over a
+    /// week (kdd.txt IV.A2), divided by the pages per request in the cut.
     rate: f64,
-    /// The paper: with a small cache KDD hits more often than WT, as writes come again sooner than reads.
+    /// The paper's observation: with a small cache KDD hits more often than WT, as writes recur sooner than reads.
     pub small_caches_hit_more_often: bool,
 }
 
@@ -91,19 +91,19 @@ pub(super) const TABLE_I: [Row; 4] = [
     },
 ];
 
-/// How much more often the first pages come again than the others, beside what is near. One for all four, the one with
-/// which what is written to flash comes nearest to the paper's figures (docs/decisions/0023-array-cache.md).
+/// Skew of far requests towards the first pages. One value for all four workloads: the one for which flash writes come
+/// closest to the paper's figures (docs/decisions/0023-array-cache.md).
 const SKEW: f64 = 1.4;
-/// So long the paper replays a trace for its response times.
+/// How much of a trace the paper replays for response times, in seconds.
 const HEAD_S: f64 = 30.0 * 60.0;
-/// Pages that are near.
+/// Number of pages that count as near.
 const RECENT: usize = 256;
-/// Pages that are new come in runs of so many.
+/// Length of the runs in which new pages come.
 const RUN: u64 = 8;
 
-/// Pages that reads, or writes, have touched and will.
+/// The pages that reads, or writes, touch.
 struct Set {
-    /// The first, and how many.
+    /// The first page, and the number of pages.
     first: u64,
     size: u64,
     requests: u64,
@@ -115,7 +115,7 @@ struct Set {
 }
 
 impl Row {
-    /// The workload, `divisor` times smaller.
+    /// The workload, scaled down by `divisor`.
     pub fn workload(&self, divisor: u64, seed: u64) -> Result<Workload> {
         let scaled = |thousands: u64| thousands * 1000 / divisor;
         let [unique, read, written] = [self.unique, self.unique_read, self.unique_written].map(scaled);
@@ -142,7 +142,7 @@ impl Row {
         Ok(workload)
     }
 
-    /// What comes in its first 30 minutes, `divisor` times less of it.
+    /// The requests of its first 30 minutes, scaled down by `divisor`.
     pub fn head(&self, divisor: u64, seed: u64) -> Result<Workload> {
         let mut workload = self.workload(divisor, seed)?;
         let end = Nanos::from_secs_f64(HEAD_S / divisor as f64);
@@ -157,7 +157,7 @@ impl Set {
         Set { first, size, requests, locality, left: requests, touched: 0, recent: Recent::new(RECENT) }
     }
 
-    /// A page of the last ones, or a new one where one is due, else one that was touched: the popular more often.
+    /// The next page: a recent one, or a new one if due, else one touched before, popular ones more often.
     fn next(&mut self, zipf: &Zipf, rng: &mut Seeded) -> Lba {
         let near = if rng.chance(self.locality.near) { self.recent.draw(rng) } else { None };
         let must_be_new = self.size - self.touched == self.left;
@@ -169,7 +169,7 @@ impl Set {
                 scattered(self.touched - 1, self.size)
             }
             Some(page) => page,
-            // A rank of an endless distribution, folded: the first are popular, the tail is even.
+            // Folds a rank of a practically infinite distribution: the first are popular, the tail is even.
             None => scattered(zipf.sample(rng) % self.touched, self.size),
         };
         if !is_new || rng.chance(self.locality.again) {
@@ -178,14 +178,14 @@ impl Set {
         Lba(self.first + page)
     }
 
-    /// Pages that the requests so far touch.
+    /// Number of pages that the requests so far should have touched.
     fn due(&self) -> u64 {
         let share = (self.requests - self.left) as f64 / self.requests as f64;
         (share.powf(self.locality.growth) * self.size as f64).ceil() as u64
     }
 }
 
-/// Runs lie all over the set, each where no other does.
+/// Scatters runs over the set without overlap.
 fn scattered(rank: u64, size: u64) -> u64 {
     let runs = size / RUN;
     let (run, within) = (rank / RUN, rank % RUN);
@@ -219,14 +219,14 @@ mod tests {
             assert_eq!(of(None).1, row.unique * 10);
         }
     }
-    /// Requests of a set of many pages, which far ones hardly meet twice.
+    /// Requests to a set of so many pages that far ones rarely hit the same page twice.
     fn drawn(locality: Locality) -> Vec<u64> {
         let mut set = Set::new(0, 100_000, 200_000, locality);
         let (zipf, mut rng) = (Zipf::new(1 << 40, 0.0).unwrap(), Seeded::new(7));
         (0..200_000).map(|_| set.next(&zipf, &mut rng).0).collect()
     }
 
-    /// Share of requests for one of the last `RECENT` pages before.
+    /// Share of requests to one of the `RECENT` last pages.
     fn near(lbas: &[u64]) -> f64 {
         let mut last: Vec<u64> = Vec::new();
         let is_near = |lba: &&u64| {
@@ -256,9 +256,9 @@ mod tests {
         }
     }
 
-    /// Popular pages are recent, too, so that more is near than `Locality` says, by what is published beside the
-    /// measured shares (docs/decisions/0023-array-cache.md): of the first 20,000 reads and writes at Table I's size,
-    /// and of all at a hundredth of that.
+    /// Popular pages are often recent as well, so more requests are near than `Locality` says, by the amounts published
+    /// beside the measured shares (docs/decisions/0023-array-cache.md): for the first 20,000 reads and writes at Table
+    /// I's size, and for all at a hundredth of that.
     #[test]
     fn heads_of_workloads_are_about_as_near_as_what_was_measured() {
         let zipf = Zipf::new(1 << 40, SKEW).unwrap();

@@ -1,19 +1,20 @@
-//! A data set written to a modelled drive, in several modes.
+//! Writes a data set to a modelled drive, in several modes.
 //!
-//! What the paper does not say, and what we take:
-//! 1. *Queue.* FlashSim, its simulator, has no write buffer, and the paper's gains are those of latencies added up: a
+//! Our choices where the paper is silent:
+//! 1. *Queue.* FlashSim, its simulator, has no write buffer, and the paper's gains are those of summed latencies: a
 //!    write of MLC-2 takes 226.5 / (1084.4 + 226.5) = 17.3 % of its time for SHA-256, the paper's worst loss. So one
-//!    request is on its way at a time, and a write has ended when its page is programmed ([`Queue::One`]). With
-//!    [`Queue::Deep`], 32 at a time into a drive with a write buffer, programs run side by side and one core does not.
+//!    request is in flight at a time, and a write ends when its page is programmed ([`Queue::One`]). With
+//!    [`Queue::Deep`], 32 at a time into a drive with a write buffer, programs run in parallel and a single core does
+//!    not.
 //! 2. *State.* The drive is new ([`State::New`]): what the paper finds in-line and off-line adds up to all duplicates
-//!    of a data set, so each was written once, and its gains are those of programs saved, not of garbage collection.
-//!    With [`State::Full`] every page was written once before, in order, with contents of its own, and collection is at
-//!    work. Over-provisioning is 12 %.
+//!    of a data set, so each was written once, and its gains come from programs saved, not from collection. With
+//!    [`State::Full`] every page was written once before, in order, with unique contents, so collection is active.
+//!    Over-provisioning is 12 %.
 //! 3. *Mapping.* It costs no time: the drive has capacitor-backed memory for what a flush has to save.
-//! 4. *Budget.* A quarter of the core may look for copies in-line; what it has no time for is found behind the
-//!    workload, by comparing all with all.
-//! 5. *Bytes.* What is equal to what is that of the data set; the bytes themselves are noise.
-//! 6. *Scale.* At the small scale a package has one plane, so that a small drive has as many blocks a plane as a large.
+//! 4. *Budget.* In-line search may use a quarter of the core; copies missed for lack of time are found after the
+//!    workload, by comparing everything.
+//! 5. *Bytes.* Which pages are equal is that of the data set; the bytes themselves are noise.
+//! 6. *Scale.* A package has one plane at the small scale, so small drives have as many blocks per plane as large ones.
 
 use super::PAGE_BYTES;
 use super::sets::DataSet;
@@ -30,37 +31,37 @@ use vellum_trace::{ByteLen, ByteOffset, Content, Request, RequestKind, RequestSo
 
 const SECTORS_PER_PAGE: u64 = PAGE_BYTES / SECTOR_BYTES as u64;
 
-/// Sets the sequences of [`noise`] apart from others that begin with a number.
+/// Separates the sequences of [`noise`] from others that are seeded with a number.
 const NOISE: u64 = 0x5E5_DED0;
 
-/// How requests follow each other.
+/// How requests are issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
-    /// One at a time; a write has ended when it is programmed.
+    /// One at a time; a write ends when it is programmed.
     One,
-    /// 32 at a time; a write has ended when it is buffered.
+    /// 32 at a time; a write ends when it is buffered.
     Deep,
 }
 
-/// What the drive holds before.
+/// Contents of the drive before the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Nothing.
     New,
-    /// A page in every place.
+    /// A page everywhere.
     Full,
 }
 
-/// Where the pages of a data set go.
+/// Order in which the pages of a data set are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Anywhere, each to a place of its own.
+    /// Random, each to a place of its own.
     Random,
-    /// One behind the other, as a copy of files.
+    /// Sequential, as when files are copied.
     Files,
 }
 
-/// A drive, and how it is driven.
+/// A drive, and the workload on it.
 #[derive(Clone, Copy)]
 pub(super) struct Bench<'a> {
     pub setting: &'a Setting<'a>,
@@ -68,7 +69,7 @@ pub(super) struct Bench<'a> {
     pub chip: &'static str,
     pub queue: Queue,
     pub state: State,
-    /// Reads among requests.
+    /// Share of reads among requests.
     pub read_share: f64,
     pub order: Order,
     pub core: Core,
@@ -76,7 +77,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// The paper's random writes to a new drive of this chip, where nothing but flash takes time.
+    /// The paper's random writes to a new drive with this chip, where only flash takes time.
     pub(super) fn new(setting: &'a Setting<'a>, chip: &'static str) -> Bench<'a> {
         Bench {
             setting,
@@ -92,7 +93,7 @@ impl<'a> Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The data set once in each mode.
+    /// Writes the data set once in each mode.
     pub(super) fn run(&self, set: &DataSet, modes: &[&str]) -> Result<Vec<ModeResult>> {
         let modes = modes.iter().map(|mode| Mode::by_name(mode)).collect::<Result<Vec<_>>>()?;
         let bytes = if modes.iter().any(|m| m.dedup.uses_parity()) { noise } else { pattern };
@@ -114,7 +115,7 @@ impl Bench<'_> {
         Ok(replay::run(&open, &options, &())?.modes)
     }
 
-    /// The pages in their order, each to a place of its own, and between them reads of places written before.
+    /// Writes of the pages in order, each to a place of its own, interleaved with reads of places already written.
     fn requests(&self, pages: Arc<[u32]>, bytes: fn(u64) -> Content) -> impl RequestSource + use<> {
         let (read_share, through) = (self.read_share, self.queue == Queue::One);
         let mut places: Vec<u32> = (0..pages.len() as u32).collect();
@@ -146,25 +147,25 @@ impl Bench<'_> {
     }
 }
 
-/// All in-line; where that is limited, a quarter of the core.
+/// In-line search only; a quarter of the core if that is limited.
 pub(super) fn search() -> Search {
     Search { core_share: 0.25, ..Search::default() }
 }
 
-/// A sector unlike any of another number, which modelled flash keeps in a few bytes.
+/// A sector different from those of other numbers, which modelled flash stores in a few bytes.
 fn pattern(number: u64) -> Content {
     Content::Pattern(Pattern::unique(number))
 }
 
-/// The same without structure: a linear code sees through that of a pattern, so that different ones have equal parity
-/// more often than real bytes do.
+/// The same without structure. Patterns have too much for a linear code: different ones have equal parity more often
+/// than real bytes do.
 fn noise(number: u64) -> Content {
     let mut sector = [0; SECTOR_BYTES];
     Seeded::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ NOISE).fill_bytes(&mut sector);
     Content::verbatim(&sector)
 }
 
-/// Of what the host wrote, what was found to be a copy: in-line, and behind the workload.
+/// Share of host writes found to be copies: in-line, and after the workload.
 pub(super) fn found(cell: &ModeResult) -> (f64, f64) {
     let of = |reason| cell.ledger.avoided.get(reason).copied().unwrap_or(0) as f64;
     let written = (cell.host_sectors_written * SECTOR_BYTES as u64).max(1) as f64;

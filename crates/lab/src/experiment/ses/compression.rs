@@ -1,4 +1,4 @@
-//! Section IV: fingerprints of compressed contents, and what a compressor in front of the scrambler would save.
+//! Section IV: fingerprints of compressed contents, and what compression before the scrambler would save.
 
 use super::{PAPER, percent, span};
 use crate::contents::tree;
@@ -22,38 +22,37 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Names a directory of the user's to compress instead.
+/// Environment variable that names a directory to compress instead.
 const VARIABLE: &str = "VELLUM_LAB_DATA";
 const DIRECTORIES: [&str; 4] = ["/usr/include", "/usr/share", "/usr/lib", "/usr/bin"];
 const CHUNK_BYTES: [usize; 2] = [4096, 8192];
-/// What a compressed chunk takes is a multiple of this, and no chunk goes over the end of a page.
+/// Compressed chunks take a multiple of this, and do not cross the end of a page.
 const UNIT_BYTES: usize = 512;
 const PAGE_BYTES: usize = 8192;
-/// The most that a packed place of a disk takes: a bitmap and twelve lines (docs/decisions/0002).
+/// Largest packed sector of a disk: a bitmap and twelve lines (docs/decisions/0002).
 const SMALL_BYTES_MAX: usize = 8 + 12 * 64;
 
-/// What became of the chunks of a directory.
+/// Measurements of the chunks of a directory.
 struct Measured {
     name: String,
     chunk_bytes: usize,
     plain_bytes: u64,
-    /// Every chunk at the length of its compressed form, or at its own.
+    /// Sum over all chunks of the compressed length, or of the original one if that is shorter.
     compressed_bytes: u64,
     all: Packing,
     distinct: Packing,
-    /// Saved by the packed places that a disk has, with sectors of few lines, as it packs now, and with compressed
-    /// ones.
+    /// Saved by the disk's packed sectors: as now, with sectors of few lines, and with compressed ones.
     lines_saved_bytes: u64,
     small_saved_bytes: u64,
     plain: FixedSet<u128>,
     compressed: FixedSet<u128>,
 }
 
-/// Chunks one behind the other into pages.
+/// Packs chunks into pages, one after the other.
 #[derive(Default)]
 struct Packing {
     pages: u64,
-    /// Of the last page.
+    /// Bytes used of the last page.
     used: usize,
 }
 
@@ -115,7 +114,7 @@ impl Measured {
         }
     }
 
-    /// Part of a file; the last chunk is filled with zeros.
+    /// Adds part of a file; its last chunk is padded with zeros.
     fn piece(&mut self, piece: &[u8]) {
         let mut padded = vec![0; self.chunk_bytes];
         let mut out = vec![0; get_maximum_output_size(self.chunk_bytes)];

@@ -18,7 +18,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// A set, and what a scan of it finds.
+/// A data set, and the result of its scan.
 struct Scanned {
     name: String,
     contents: Contents,

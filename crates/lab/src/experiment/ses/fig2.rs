@@ -1,4 +1,4 @@
-//! Figure 2: what SHA-256 costs where there is nothing to deduplicate.
+//! Figure 2: the cost of SHA-256 without duplicates.
 
 use super::bench::{Bench, Queue};
 use super::sets::{self, DataSet, Origin};
@@ -19,11 +19,11 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Reads among requests.
+/// Shares of reads among requests.
 const READ_SHARES: [f64; 4] = [0.0, 0.3, 0.5, 0.7];
 const SHA256: &str = "strong:sha256-verify+nvram";
 
-/// Throughput with SHA-256 over that without, less 1.
+/// Throughput with SHA-256 divided by that without, minus 1.
 struct Point {
     chip: usize,
     read_share: f64,

@@ -1,4 +1,4 @@
-//! Figure 4: random writes by size of the fingerprint table.
+//! Figure 4: random writes, by size of the fingerprint table.
 
 use super::bench::{self, Bench, Order, State, found};
 use super::sets::{self, DataSet, Origin};
@@ -21,14 +21,14 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 const SHARES: [f64; 4] = [0.05, 0.10, 0.15, 0.20];
-/// Ours are smaller: what is shown is how little memory they need.
+/// Our tables are smaller, to show how little memory they need.
 const OUR_SHARES: [f64; 3] = [0.05, 0.10, 0.15];
-/// The paper's choice among them.
+/// The paper's choice among the shares.
 const CHOSEN: usize = 2;
-/// Sets that are also written to a full drive: the most and the least duplicates of the paper's machines.
+/// Sets that are also written to a full drive: those with the most and the least duplicates of the paper's machines.
 const ON_FULL: [&str; 2] = ["desktop4", "desktop3"];
 
-/// A mode, the share of its table, and what it is written to.
+/// A mode, the size of its table, and the state and order of writing.
 #[derive(Clone, Copy)]
 struct Configuration {
     mode: &'static str,
@@ -37,24 +37,24 @@ struct Configuration {
     order: Order,
 }
 
-/// What came of it.
+/// The result of a configuration.
 #[derive(Clone, Copy, Default)]
 struct Cell {
     throughput: f64,
-    /// Of all duplicates.
+    /// Share of all duplicates that is found in-line.
     inline: f64,
     memory_bytes: u64,
 }
 
-/// A data set with the paper's tables, and ours.
+/// Results of a data set with the paper's tables and with ours.
 struct Row<'a> {
     set: &'a DataSet,
     none: Cell,
     papers: Vec<Cell>,
     ours: Vec<Cell>,
-    /// Pages in the order of files: the paper's chosen table, and ours.
+    /// Pages in order of files: with the paper's chosen table, and with ours.
     in_order: [Cell; 2],
-    /// On a full drive: none, and the paper's chosen table.
+    /// On a full drive: without deduplication, and with the paper's chosen table.
     full: Option<[Cell; 2]>,
 }
 
@@ -104,7 +104,7 @@ impl Configuration {
 }
 
 impl<'a> Row<'a> {
-    /// Takes the cells of [`configurations`], in their order.
+    /// Takes the cells of [`configurations`], in order.
     fn take(set: &'a DataSet, cells: &mut impl Iterator<Item = Cell>) -> Row<'a> {
         let mut some = |count: usize| cells.by_ref().take(count).collect::<Vec<Cell>>();
         let first = |cells: Vec<Cell>| cells.first().copied().unwrap_or_default();
@@ -276,7 +276,7 @@ fn full(rows: &[Row<'_>]) -> Check {
     )
 }
 
-/// Duplicates found by our largest table that takes no more memory than the paper's chosen one.
+/// The result of our largest table that takes no more memory than the paper's chosen one.
 fn best_of_ours(row: &Row<'_>) -> Cell {
     let most = row.papers[CHOSEN].memory_bytes;
     let fitting = row.ours.iter().filter(|cell| cell.memory_bytes <= most);

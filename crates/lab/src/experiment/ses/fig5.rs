@@ -1,4 +1,4 @@
-//! Figure 5: what is found in-line, device-side, with different fingerprints.
+//! Figure 5: duplicates found in-line in the device, with different fingerprints.
 
 use super::bench::{self, Bench, found};
 use super::sets::{self, DataSet, Origin};
@@ -21,14 +21,14 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Reads among requests.
+/// Shares of reads among requests.
 const READ_SHARES: [f64; 3] = [0.0, 0.3, 0.7];
-/// Chips of [`CHIPS`] that are shown, and at how many of the mixes.
+/// Chips of [`CHIPS`] that are shown, and the number of mixes for each.
 const SHOWN: [(usize, usize); 2] = [(0, READ_SHARES.len()), (2, 1)];
-/// Fingerprints, and what they take for a sector: half of what they take for a page.
+/// Fingerprints, and their time per sector: half of that per page.
 const FINGERPRINTS: [(&str, Nanos); 2] = [("ECC", Nanos(14_500 / 2)), ("SHA-256", Nanos(226_500 / 2))];
 
-/// A chip and a mix: the shares of duplicates found in-line by each fingerprint, set by set.
+/// A chip and a mix: the share of duplicates found in-line with each fingerprint, by data set.
 struct Point {
     chip: usize,
     read_share: f64,

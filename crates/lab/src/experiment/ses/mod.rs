@@ -1,9 +1,8 @@
-//! SES-Dedup (Yan et al.): what its experiments have in common.
+//! SES-Dedup (Yan et al.): common parts of its experiments.
 //!
-//! The set-up, as ses-dedup.txt, section V.A: the SSD of Table II with the chips of Table I, pages of 8 KiB, SHA-256 in
-//! 226.5 us and undoing the scrambler in 14.5 us a page on a controller's core of 400 MHz. FIO writes the pages of a
-//! data set to random places of a drive, each place once. What the paper leaves open, and how it is taken here:
-//! bench.rs.
+//! The set-up is that of ses-dedup.txt, section V.A: the SSD of Table II with the chips of Table I, pages of 8 KiB, and
+//! on a controller's core of 400 MHz SHA-256 in 226.5 us and descrambling of the parity in 14.5 us per page. FIO writes
+//! the pages of a data set to random places of a drive, each place once. What the paper leaves open is in bench.rs.
 
 mod bench;
 pub(super) mod compression;
@@ -32,23 +31,23 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// The smallest and the largest of some shares.
+/// Minimum and maximum of some shares.
 fn span(shares: impl IntoIterator<Item = f64>) -> (f64, f64, String) {
     let (low, high) =
         shares.into_iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (v.min(l), v.max(h)));
     (low, high, format!("{:.1} to {:.1} %", low * 100.0, high * 100.0))
 }
 
-/// Pages of a data set that is made up.
+/// Number of pages of a synthetic data set.
 fn synthetic_pages(setting: &Setting<'_>) -> u32 {
     match setting.scale {
         Scale::Small => 1 << 14,
-        // An eighth of the paper's drive: modelled flash keeps all bytes in memory.
+        // An eighth of the paper's drive: modelled flash holds all bytes in memory.
         Scale::Paper => 1 << 19,
     }
 }
 
-/// Modes of the paper's own drive, of its deduplication, and of ours.
+/// The modes for the paper's drive, for its deduplication, and for ours.
 const NONE: &str = "none+nvram";
 const PAPERS: &str = "ecc-paper+nvram";
 const OURS: &str = "ecc+nvram";

@@ -1,4 +1,4 @@
-//! The data sets: surveys of real files, and sets made up after the paper's own figures.
+//! The data sets: surveys of real files, and synthetic sets with the paper's figures.
 
 use super::{PAGE_SIZE, synthetic_pages};
 use crate::contents::synthetic::Skew;
@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vellum_base::Result;
 
-/// Names a directory or image of the user's to survey instead of what was surveyed for us.
+/// Environment variable that names a directory or image to survey instead of using the recorded surveys.
 const VARIABLE: &str = "VELLUM_LAB_DATA";
 
-/// Surveys of a development machine; `examples/survey.rs` made them. Those at the end are left out where workloads are
-/// run: they have next to no duplicates.
+/// Surveys of a development machine, made by `examples/survey.rs`. Those at the end are not used for workloads: they
+/// have almost no duplicates.
 static RECORDED: [(&str, &[u8]); 8] = [
     ("headers", include_bytes!("../../../fixtures/headers.contents")),
     ("pythons", include_bytes!("../../../fixtures/pythons.contents")),
@@ -24,14 +24,14 @@ static RECORDED: [(&str, &[u8]); 8] = [
     ("archives", include_bytes!("../../../fixtures/archives.contents")),
 ];
 
-/// Of the recorded ones, so many have enough duplicates to run workloads with.
+/// Number of recorded sets with enough duplicates for workloads.
 const REDUNDANT: usize = 6;
 
-/// Of these, what a small run leaves out where every set is run many times: the largest two, and one more of those of
-/// which in-line work finds all but 2 % (Table IV). What is left has the set that it finds least of.
+/// Those that a small run omits where every set is run many times: the two largest, and another of those for which
+/// in-line search finds all but 2 % (Table IV). The rest includes the set for which it finds the least.
 const LEFT_OUT_OF_SMALL: [&str; 3] = ["image", "documents", "sources"];
 
-/// A machine of the paper: duplicates among its pages of 8 KiB (Table IV), and their skew (Table III).
+/// A machine of the paper: share of duplicates among its pages of 8 KiB (Table IV), and their skew (Table III).
 pub(super) const PAPERS: [(&str, Skew); 6] = [
     ("laptop1", skew(0.126, 0.176, 0.741)),
     ("laptop2", skew(0.299, 0.138, 0.863)),
@@ -45,16 +45,16 @@ const fn skew(duplicate_share: f64, hot_share: f64, hot_share_of_duplicates: f64
     Skew { duplicate_share, hot_share, hot_share_of_duplicates }
 }
 
-/// Where a data set is from.
+/// Origin of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// Surveyed from real files.
     Real,
-    /// Made up after the paper's figures.
+    /// Generated from the paper's figures.
     Papers,
 }
 
-/// The pages of 8 KiB that a workload writes, in reading order. Zeros are left out: nobody writes free space, and
+/// The pages of 8 KiB that a workload writes, in reading order. Zeros are omitted: free space is not written, and
 /// drives do not program zeros.
 #[derive(Clone)]
 pub(super) struct DataSet {
@@ -64,19 +64,19 @@ pub(super) struct DataSet {
 }
 
 impl DataSet {
-    /// Pages that are a copy of one before.
+    /// Share of pages that are a copy of an earlier one.
     pub(super) fn duplicate_share(&self) -> f64 {
         let distinct = self.pages.iter().max().copied().unwrap_or(0);
         1.0 - f64::from(distinct) / self.pages.len().max(1) as f64
     }
 
-    /// So many pages, none like another.
+    /// The given number of pages, all different.
     pub(super) fn unique(pages: u32) -> DataSet {
         DataSet { name: "unique".into(), origin: Origin::Papers, pages: (1..=pages).collect() }
     }
 }
 
-/// What was surveyed: all of it, or what the user named.
+/// All surveys, or one of what the user named.
 pub(super) fn surveys(setting: &Setting<'_>) -> Result<Vec<(String, Contents)>> {
     let Some(named) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
         return RECORDED.iter().map(|(name, bytes)| Ok((name.to_string(), packed::decode(bytes)?))).collect();
@@ -90,7 +90,7 @@ pub(super) fn surveys(setting: &Setting<'_>) -> Result<Vec<(String, Contents)>> 
     Ok(vec![("yours".into(), contents)])
 }
 
-/// The data sets that workloads are run with: real ones first.
+/// The data sets for workloads, real ones first.
 pub(super) fn all(setting: &Setting<'_>) -> Result<Vec<DataSet>> {
     let real = surveys(setting)?.into_iter().take(REDUNDANT).map(|(name, contents)| DataSet {
         name,
@@ -105,7 +105,7 @@ pub(super) fn all(setting: &Setting<'_>) -> Result<Vec<DataSet>> {
     Ok(real.chain(made).filter(|set| !set.pages.is_empty()).collect())
 }
 
-/// The same, but in a small run with three of the recorded sets less.
+/// The same, without three of the recorded sets in a small run.
 pub(super) fn fewer(setting: &Setting<'_>) -> Result<Vec<DataSet>> {
     let mut sets = all(setting)?;
     if setting.scale == Scale::Small {

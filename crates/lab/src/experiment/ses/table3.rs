@@ -1,4 +1,4 @@
-//! Table III: how skewed duplicates are.
+//! Table III: the skew of duplicates.
 
 use super::sets::{self, PAPERS};
 use super::{PAGE_BYTES, PAGE_SIZE, PAPER, percent, span, synthetic_pages};
@@ -20,9 +20,9 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Tables of 15 % are the third of the sizes that a scan looks at.
+/// Tables of 15 % are the third size that a scan reports.
 const TABLE_OF_15_PERCENT: usize = 2;
-/// Sets with fewer duplicates have too few for a skew.
+/// Sets with a smaller share of duplicates have too few to show a skew.
 const REDUNDANT_FROM: f64 = 0.05;
 
 struct Set {

@@ -1,4 +1,4 @@
-//! Table IV: what is found in-line and what off-line, host-side.
+//! Table IV: duplicates found in-line and off-line, in the host.
 
 use super::bench::{self, Bench, found};
 use super::sets::{self, DataSet, Origin};
@@ -21,10 +21,10 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// A data set on the chips.
+/// Results of a data set on the chips.
 struct Row<'a> {
     set: &'a DataSet,
-    /// Shares of pages found in-line and off-line, chip by chip.
+    /// Shares of pages found in-line and off-line, by chip.
     found: Vec<(f64, f64)>,
 }
 
@@ -57,7 +57,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
 }
 
 impl Row<'_> {
-    /// Of all duplicates, those found in-line.
+    /// Share of duplicates that is found in-line.
     fn inline_of_duplicates(&self, chip: usize) -> f64 {
         self.found[chip].0 / self.set.duplicate_share().max(f64::MIN_POSITIVE)
     }

@@ -1,4 +1,4 @@
-//! Figure 3: WOJ with strong hashes instead of its weak one.
+//! Figure 3: WOJ with strong hashes instead of its weak hash.
 
 use super::sweep::{Sweep, WINDOWS, sequential_on_ssds};
 use super::{DMDEDUP, PAPER, WOJ, WOJ_MD5, WOJ_SHA1, ratio, span};

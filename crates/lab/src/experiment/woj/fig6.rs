@@ -22,19 +22,19 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 const CONFIGURATIONS: [(&str, &str); 4] = [NONE, DMDEDUP, WOJ, VELLUM];
 
-/// How large the benchmarks are.
+/// Size of the benchmarks.
 #[derive(Clone, Copy)]
 struct Amount {
-    /// Blocks written a benchmark.
+    /// Blocks written per benchmark.
     blocks: u64,
-    /// Where large files are cut.
+    /// Size at which large files are cut.
     large_blocks: u64,
     seed: u64,
 }
 
 struct Benchmark {
     name: &'static str,
-    /// More than one filebench thread syncs or writes at a time.
+    /// Several filebench threads sync or write concurrently.
     several_tasks: bool,
     operations: fn(Amount) -> Operations,
 }
@@ -89,7 +89,7 @@ const BENCHMARKS: [Benchmark; 9] = [
     },
 ];
 
-/// Files end at `large_blocks`.
+/// Ends files at `large_blocks`.
 fn cut(amount: Amount, operations: impl Iterator<Item = Op> + Send + 'static) -> Operations {
     let within = move |op: &Op| match op {
         Op::Write(_, block, _) | Op::Read(_, block) => *block < amount.large_blocks,
@@ -107,7 +107,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     };
     let mut file_system = file_system(setting);
     if setting.scale == Scale::Small {
-        // Copies must be larger than the journal, as the paper's are: else both are in it, and collide.
+        // Copies must be larger than the journal, as in the paper; otherwise all of both is in it, and collides.
         file_system.journal_bytes = ByteLen(16 << 20);
     }
     let mut outcome = Outcome::default();

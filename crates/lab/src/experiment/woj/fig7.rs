@@ -32,7 +32,7 @@ struct Point {
 }
 
 impl Point {
-    /// Keys and values put, over the time it took.
+    /// Size of keys and values put, divided by the time taken.
     fn megabytes_per_second(&self, cell: usize) -> f64 {
         ratio(self.user_bytes as f64 * 1e3, self.measured.cells[cell].duration_ns as f64)
     }
@@ -43,7 +43,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
         Scale::Small => 32u64 << 20,
         Scale::Paper => 1 << 30,
     };
-    // A quarter of the values, as at full scale; one task puts, one compacts.
+    // A quarter of the values, as at full scale; one task puts, another compacts.
     let journal_bytes = ByteLen(amount / 4);
     let file_system = Config { journal_bytes, several_tasks: true, ..file_system(setting) };
     let mut points = Vec::new();

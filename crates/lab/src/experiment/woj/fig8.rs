@@ -20,12 +20,12 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Names a directory of the user's to copy instead.
+/// Environment variable that names a directory to copy instead.
 const DIRECTORY_VARIABLE: &str = "VELLUM_LAB_DATA";
 const DIRECTORIES: [&str; 3] = ["/usr/include", "/usr/share", "/usr/lib"];
 const CONFIGURATIONS: [(&str, &str); 4] = [NONE, DMDEDUP, WOJ, VELLUM];
 
-/// What was copied, and what came out on each SSD.
+/// What was copied, and the results on each SSD.
 struct Copied {
     name: String,
     bytes: u64,
@@ -122,7 +122,7 @@ fn programmed(m: &Measured, cell: usize) -> f64 {
     ratio(m.write_amplification(cell), m.write_amplification(0))
 }
 
-/// Time of a configuration, as a share of another's.
+/// Time of one configuration relative to another.
 fn time(m: &Measured, a: usize, b: usize) -> f64 {
     ratio(m.cells[a].duration_ns as f64, m.cells[b].duration_ns as f64)
 }

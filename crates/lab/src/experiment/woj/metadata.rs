@@ -1,4 +1,4 @@
-//! Section 3.6: memory.
+//! Section 3.6: memory for metadata.
 
 use super::{Bench, DMDEDUP, PAPER, VELLUM, WOJ, fast};
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table};
@@ -35,7 +35,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let bench = Bench { setting, preset: fast()?, file_system, configurations: &configurations };
     let measured = bench.run(&|| Ok(Box::new(files::write_sequential(BLOCKS, 1000, false, setting.seed))))?;
     let [strong, woj, ours] = [0, 1, 2].map(|c| measured.cells[c].dedup_memory_bytes);
-    // Every content is stored once: the file, and little else.
+    // Every content is stored once: that of the file, and little else.
     let per_sector = strong as f64 / (measured.cells[0].ledger.programmed_bytes as f64 / SECTOR_BYTES as f64);
     let strong_400 = per_sector * PAPER_DISK_BYTES / SECTOR_BYTES as f64;
     let mut table = Table::new("Fingerprint tables", ["configuration", "bytes", "of what"]);

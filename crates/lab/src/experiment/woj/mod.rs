@@ -1,9 +1,9 @@
-//! WOJ (Ni et al.): what its experiments have in common.
+//! WOJ (Ni et al.): common parts of its experiments.
 //!
-//! The set-up, as woj.txt, section 3.1: ext3 with `data=journal` and a journal of 256 MiB on three SSDs; the
-//! prototype computes fingerprints inline on the host, so they are charged to one modelled core of 3.0 GHz at
-//! the rates of its Table 1. It keeps dedup metadata in memory, on the ground that SSDs have capacitor-backed
-//! memory: every device here has 1 MiB of it. File system code and applications cost no time.
+//! The set-up is that of woj.txt, section 3.1: ext3 with `data=journal` and a journal of 256 MiB on three SSDs. The
+//! prototype computes fingerprints inline on the host, so they are charged to one modelled core of 3.0 GHz at the rates
+//! of its Table 1. It keeps dedup metadata in memory, arguing that SSDs have capacitor-backed memory: here every device
+//! has 1 MiB of it. File system code and applications cost no time.
 
 pub(super) mod fig2;
 pub(super) mod fig3;
@@ -27,7 +27,7 @@ use vellum_trace::{ByteLen, RequestSource};
 const PAPER: &str = "WOJ: Enabling Write-Once Full-data Journaling in SSDs by Using Weak-Hashing-based Deduplication \
                      (Ni, Wu, Li, Wang, Jiang; 2018)";
 
-/// The paper's names of its configurations, with ours behind, and the modes they stand for.
+/// The paper's names of its configurations, followed by ours, each with its mode.
 const NONE: (&str, &str) = ("No_Dedup_DJ", "none+nvram");
 const DMDEDUP: (&str, &str) = ("Dmdedup_sha1", "strong:sha1-verify+nvram");
 const WOJ: (&str, &str) = ("WOJ_xxh64", "woj-paper:xxh64-head+nvram");
@@ -54,7 +54,7 @@ struct Bench<'a> {
     configurations: &'a [(&'static str, &'static str)],
 }
 
-/// What came out of a [`Bench`].
+/// Results of a [`Bench`].
 struct Measured {
     written_bytes: u64,
     read_bytes: u64,
@@ -77,7 +77,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The same for requests that the caller made.
+    /// The same for requests that the caller has made.
     fn replay(&self, open: &replay::Opener<'_>) -> Result<Vec<ModeResult>> {
         let modes = self.configurations.iter().map(|(_, mode)| Mode::by_name(mode)).collect::<Result<_>>()?;
         let options = ReplayOptions {
@@ -90,13 +90,13 @@ impl Bench<'_> {
 }
 
 impl Measured {
-    /// What the application wrote and read, over the time it took, in MB/s.
+    /// What the application wrote and read, divided by the time taken, in MB/s.
     fn megabytes_per_second(&self, cell: usize) -> f64 {
         let seconds = self.cells[cell].duration_ns as f64 / 1e9;
         if seconds > 0.0 { (self.written_bytes + self.read_bytes) as f64 / 1e6 / seconds } else { 0.0 }
     }
 
-    /// Bytes programmed to flash for each byte the application wrote: the paper's write amplification.
+    /// Bytes programmed to flash per byte written by the application: the paper's write amplification.
     fn write_amplification(&self, cell: usize) -> f64 {
         self.cells[cell].ledger.programmed_bytes as f64 / self.written_bytes.max(1) as f64
     }
@@ -112,7 +112,7 @@ fn file_system(setting: &Setting<'_>) -> Config {
     Config { device_bytes, journal_bytes, seed: setting.seed, ..Config::default() }
 }
 
-/// Where the journal of a file system lies.
+/// Location of a file system's journal.
 fn journals(config: Config) -> Result<Vec<Range<Lba>>> {
     let sector = |bytes: u64| Lba(bytes / SECTOR_BYTES as u64);
     let ranges = Ext::new(config, std::iter::empty())?.journal_ranges();
@@ -123,7 +123,7 @@ fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 
-/// The smallest and the largest of some figures, as `1.20 to 3.40`.
+/// Minimum and maximum of some figures, as `1.20 to 3.40`.
 fn span(values: impl IntoIterator<Item = f64>) -> (f64, f64, String) {
     let (low, high) =
         values.into_iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (v.min(l), v.max(h)));

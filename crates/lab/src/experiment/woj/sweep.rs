@@ -21,8 +21,8 @@ pub(super) struct Sweep {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Sequential,
-    /// All over a file eight times as large as what is written in all, so that places rarely repeat. It begins
-    /// empty: ext3 cannot preallocate.
+    /// Random, in a file eight times as large as all that is written, so that places rarely repeat. The file is empty
+    /// at first: ext3 cannot preallocate.
     Random,
 }
 

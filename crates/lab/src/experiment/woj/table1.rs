@@ -19,7 +19,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Sectors hashed in turn: half a megabyte, which stays in the cache.
+/// Number of sectors hashed in turn: half a megabyte, which stays in the processor's cache.
 const SECTORS: usize = 128;
 
 /// A function, and the paper's MiB/s at 3.0 and 1.2 GHz.
@@ -80,7 +80,7 @@ fn has_sha_instructions() -> bool {
     return false;
 }
 
-/// Hashes sector after sector for `budget`; the best of three rounds.
+/// Hashes all sectors repeatedly for `budget`; returns the best of three rounds.
 #[expect(clippy::disallowed_methods, reason = "measures this machine, not an engine")]
 fn mib_per_second(hash: fn(&[u8]) -> u64, data: &[u8], budget: Duration) -> f64 {
     let mut best = 0.0f64;
@@ -112,7 +112,7 @@ fn table(rates: &[f64]) -> Table {
 }
 
 fn chart(rates: &[f64]) -> Chart {
-    // The last but two leave the others no room: a hash of 64 bytes is 64 times as fast by definition.
+    // The last but two would dwarf the others: a hash of 64 bytes is 64 times as fast by definition.
     let shown = || FUNCTIONS.iter().zip(rates).filter(|(f, _)| f.paper.is_some());
     Chart {
         title: "Throughput of hash functions over 4 KiB".into(),

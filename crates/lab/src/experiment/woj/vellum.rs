@@ -1,4 +1,4 @@
-//! Vellum's journal mode beside the paper's rule: how much each removes, and what each corrupts.
+//! Vellum's journal mode compared with the paper's rule: how much each removes, and what each corrupts.
 
 use super::{Bench, DMDEDUP, NONE, Operations, PAPER, VELLUM, WOJ, fast, file_system, ratio, span};
 use crate::experiment::{Check, Experiment, Outcome, Scale, Setting, Table};
@@ -23,7 +23,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 const CONFIGURATIONS: [(&str, &str); 4] = [NONE, DMDEDUP, WOJ, VELLUM];
-/// Whose cells are looked at most.
+/// Indices of the cells that are examined most.
 const PAPERS: usize = 2;
 const OURS: usize = 3;
 
@@ -31,9 +31,9 @@ struct Workload {
     name: &'static str,
     operations: fn(u64, u64) -> Operations,
     lazy: bool,
-    /// More than one task at a time, as in filebench and LevelDB.
+    /// Several tasks run concurrently, as in filebench and LevelDB.
     several_tasks: bool,
-    /// Programs beside `data=ordered` may be so many times as many.
+    /// Limit on programs relative to `data=ordered`.
     ordered_max: Option<f64>,
 }
 
@@ -46,7 +46,7 @@ const WORKLOADS: [Workload; 8] = [
         ordered_max: Some(1.02),
     },
     Workload {
-        // Long enough for what is left in the log at the end to matter little.
+        // Long enough that what is left in the log at the end matters little.
         name: "bulk, no fsync",
         operations: |blocks, seed| {
             Box::new(files::write_sequential((blocks * 32).min(2 << 20), 0, false, seed))
@@ -150,7 +150,7 @@ fn measure(setting: &Setting<'_>, workload: &'static Workload, blocks: u64) -> R
     Ok(Point { workload, journaled, ordered: beside.remove(0) })
 }
 
-/// After every commit, a few sectors of inode tables at the end of the device are zeroed, each once.
+/// After every commit, zeroes a few sectors of inode tables at the end of the device, each once.
 fn lazily_initialised(requests: impl RequestSource, config: Config) -> impl RequestSource {
     const SECTORS: u64 = 8;
     let mut at = config.device_bytes.0 / SECTOR_BYTES as u64 * 7 / 8;

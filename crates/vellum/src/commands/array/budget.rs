@@ -7,7 +7,7 @@ use std::path::Path;
 use vellum::base::{Error, SECTOR_BYTES};
 
 const DAYS_A_YEAR: f64 = 365.25;
-/// More than any flash takes in a day; beyond it a figure was mistyped.
+/// More than any flash can take in a day; a larger value is a typing error.
 const DWPD_MAX: f64 = 1e6;
 const LIMITLESS: &str = "give it some, such as --dwpd 0.3; without --dwpd and --tbw there is no limit";
 
@@ -26,12 +26,12 @@ pub struct BudgetArgs {
 }
 
 impl BudgetArgs {
-    /// Whether there is one.
+    /// Whether a budget is given.
     pub fn is_given(&self) -> bool {
         self.dwpd.is_some() || self.tbw.is_some()
     }
 
-    /// Refuses, before anything is touched, what no cache can do.
+    /// Refuses impossible options before anything is changed.
     pub fn check(&self, ssd: &Path, policy: PolicyArg) -> Result<(), Failure> {
         if let Some(dwpd) = self.dwpd.filter(|dwpd| !(0.0..=DWPD_MAX).contains(dwpd)) {
             let what = format!("--dwpd {dwpd}: it is a number from 0 to {DWPD_MAX}");
@@ -55,7 +55,7 @@ impl BudgetArgs {
         Ok(())
     }
 
-    /// Bytes a day, for an SSD of this size.
+    /// The budget in bytes per day, for an SSD of this size.
     pub fn bytes_a_day(&self, ssd: &Path, ssd_bytes: u64) -> Result<Option<u64>, Failure> {
         let whole = self.dwpd.map(|dwpd| dwpd * ssd_bytes as f64);
         let of_life = self.tbw.map(|tbw| tbw as f64 / (self.years * DAYS_A_YEAR));

@@ -19,7 +19,7 @@ use vellum::array_file::ArrayFile;
 use vellum::base::{BlockDevice, Error};
 use vellum::media::FileDisk;
 
-/// An NVRAM that is made as a file.
+/// Size of an NVRAM that is created as a file.
 const NVRAM_BYTES: u64 = 16 << 20;
 
 /// Put an SSD in front of an array: small writes need no parity update at once
@@ -105,7 +105,7 @@ pub struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// Refuses, before anything is touched, what no cache can do.
+    /// Refuses impossible options before anything is changed.
     pub fn check(&self, ssd: &Path) -> Result<(), Failure> {
         let keeps = matches!(self.policy(), PolicyArg::Kdd | PolicyArg::KddPaper);
         if self.nvram.is_some() && !keeps {
@@ -115,7 +115,7 @@ impl CacheArgs {
         self.budget.check(ssd, self.policy())
     }
 
-    /// Options that say how a cache works, where there is to be none.
+    /// The first given option on how a cache works, if there is to be no cache.
     pub fn given(&self) -> Option<&'static str> {
         let given = [
             (self.policy.is_some(), "--policy is"),
@@ -138,7 +138,7 @@ impl CacheArgs {
         })
     }
 
-    /// Opens the NVRAM, if there is to be one; makes it if it is not there.
+    /// Opens the NVRAM if there is to be one, creating it if it does not exist.
     fn open_nvram(&self, target: &Target, made: &mut Made) -> Result<Option<Device>, Failure> {
         let Some(nvram) = &self.nvram else { return Ok(None) };
         let path = beside(&target.file, nvram);
@@ -200,13 +200,13 @@ impl Attach {
     }
 }
 
-/// A path as the array's file means it.
+/// Resolves a path relative to the array's file.
 fn beside(file: &Path, path: &Path) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 
-/// Makes the SSD the cache of an array that nobody serves, and names it in the file. An NVRAM that is not there is
-/// made.
+/// Makes the SSD the cache of an array that is not being served, and names it in the file. Creates the NVRAM if it does
+/// not exist.
 pub fn attach(
     target: &Target,
     ssd: &Path,
@@ -228,7 +228,7 @@ pub fn attach(
     wanted
         .check_each_once(&target.file)
         .map_err(|error| Failure::with_next(error, "name each device once"))?;
-    // A server may still have an SSD that died: who serves the array is what to hear of.
+    // A server may still hold an SSD that died: then the error should name the server.
     let disk = FileDisk::open(&beside(&target.file, ssd)).map_err(|error| target.in_use(error))?;
     args.check_size(ssd, &disk)?;
     let device: Device = Arc::new(disk);
@@ -241,7 +241,7 @@ pub fn attach(
         Some((path, nvram)) => take.check(path, nvram, Some(&ours)),
         None => Ok(()),
     });
-    // It can be named before it is the array's: nobody would open that without it.
+    // It can be named before it belongs to the array: the array would not be opened without it anyway.
     let named = taken.and_then(|()| {
         Ok(ArrayFile::prepare(&target.file, |named| {
             named.array = Some(hex(&ours));
@@ -258,7 +258,7 @@ pub fn attach(
     let format = CacheFormat { force: true, budget, ..CacheFormat::new(args.policy().scheme()) };
     let cached = CachedArray::attach_with_nvram(array, device, nvram, &format, target.cache_options())?;
     made.keep();
-    // While the devices are ours: whoever comes next finds a file that goes with them.
+    // While we hold the devices: the next opener finds a file that matches them.
     let named = named.commit();
     cached.close()?;
     Ok(named?)
@@ -274,7 +274,7 @@ impl Detach {
         if !self.force {
             return Order::DetachCache { force: false }.give(&target, ui);
         }
-        // Nobody needs to look at the SSD to open the array: whoever serves it is asked, or it is opened without.
+        // Opening the array does not need the SSD: a server that has it open is asked, otherwise it is opened without.
         let order = Order::DetachCache { force: true };
         if let Some(answer) = control::ask(&target.file, &order, &mut |_, _| true)? {
             return Ok(answer.tell(ui));
@@ -288,7 +288,7 @@ impl Detach {
             let is_lost = !cached.lost_sectors().is_empty();
             cached.close()?;
             match cleaned {
-                Err(_) if is_lost => {} // What is shown says which sectors.
+                Err(_) if is_lost => {} // The output lists the sectors.
                 result => result?,
             }
         }

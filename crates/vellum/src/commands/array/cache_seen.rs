@@ -1,4 +1,4 @@
-//! What the SSD of a cache says while nobody has the array open.
+//! State of a cache's SSD while the array is not open.
 
 use super::cache_shown::Budget;
 use crate::text;
@@ -12,7 +12,7 @@ use vellum::base::{BlockDevice, Error, SECTOR_BYTES};
 /// docs/json/array.md
 #[derive(Serialize)]
 pub struct CacheSeen {
-    /// None: the array was left with one, and the file does not name it.
+    /// None: the array was left with a cache, but the file does not name it.
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<PathBuf>,
     state: State,
@@ -20,12 +20,12 @@ pub struct CacheSeen {
     problem: Option<String>,
     #[serde(flatten)]
     known: Option<Known>,
-    /// The array is not opened beside it, but by force without it.
+    /// The array is not opened with it, only without it by force.
     #[serde(skip)]
     is_refused: bool,
 }
 
-/// What becomes of it when the array is opened.
+/// What happens to it when the array is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
@@ -41,13 +41,13 @@ enum State {
     Foreign,
     /// It cannot be read.
     Unknown,
-    /// It cannot be opened, and has nothing that counts.
+    /// It cannot be opened, but holds nothing that counts.
     Away,
     #[serde(rename = "not named")]
     NotNamed,
 }
 
-/// If it is the array's.
+/// Details, if it is the array's.
 #[derive(Serialize)]
 struct Known {
     policy: &'static str,
@@ -64,7 +64,7 @@ struct Known {
 impl CacheSeen {
     /// `device` is an error if it could not be opened; `array` is the newest superblock of a member.
     pub fn of(path: PathBuf, device: Result<Device, Error>, array: &Superblock) -> CacheSeen {
-        // Nothing counts that it held: then what it lacks is no matter.
+        // If nothing that it held counts, it does not matter that parts are missing.
         let may_lack = array.bond == 0;
         let seen = |state, problem, known| {
             let is_refused = match state {
@@ -96,19 +96,19 @@ impl CacheSeen {
         }
     }
 
-    /// None is named: one is missed if the array was left with it.
+    /// For a file that names none: a cache is missing if the array was left with one.
     pub fn missed(array: &Superblock) -> Option<CacheSeen> {
         let seen =
             CacheSeen { device: None, state: State::NotNamed, problem: None, known: None, is_refused: true };
         (array.bond != 0).then_some(seen)
     }
 
-    /// Whether it is there, and the array is opened with it.
+    /// Whether it is present, and the array is opened with it.
     pub fn is_usable(&self) -> bool {
         matches!(self.state, State::Closed | State::NotClosed | State::LeftBehind)
     }
 
-    /// For people.
+    /// For display.
     pub fn describe(&self) -> String {
         let path = self.device.as_ref().map_or(String::new(), |path| format!("{} ", path.display()));
         let device = match &self.known {
@@ -128,7 +128,7 @@ impl CacheSeen {
 }
 
 impl State {
-    /// Of the array's own cache.
+    /// State of the array's own cache.
     fn beside(found: &CacheSuperblock, array: &Superblock) -> State {
         match Bond::between(found, array.bond) {
             Bond::Closed => State::Closed,
@@ -138,7 +138,7 @@ impl State {
         }
     }
 
-    /// For people.
+    /// For display.
     fn describe(self, has_nvram: bool) -> &'static str {
         match self {
             State::Closed => "closed with the array",

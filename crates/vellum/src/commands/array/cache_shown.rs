@@ -1,4 +1,4 @@
-//! What is said of an array's cache.
+//! Description of an array's cache.
 
 use crate::text::{self, Align, Table};
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use vellum::array::cache::engine::{CacheStatus, CachedArray};
 use vellum::base::{Cause, SECTOR_BYTES};
 
-/// What was written in less time says little of a day.
+/// Writes over a shorter time do not allow an estimate per day.
 const RATE_AFTER_MS: u64 = 60_000;
 const DAY_MS: f64 = 24.0 * 3600.0 * 1000.0;
-/// What to do about a cache that died, or was not there.
+/// What to do about a cache that died, or was missing.
 const DETACHED_NEXT: &str = "the array goes on without it: `vellum array detach-cache` lets go of it; when nobody serves \
                              the array any more, `vellum array attach-cache` takes another";
 
-/// The cache that the file names, of an array that is open.
+/// The cache that the file of an open array names.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CacheSaid {
@@ -22,7 +22,7 @@ pub enum CacheSaid {
     Unused(CacheUnused),
 }
 
-/// docs/json/array.md: the array was opened without it.
+/// docs/json/array.md: a cache without which the array was opened.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CacheUnused {
     device: PathBuf,
@@ -60,7 +60,7 @@ pub struct CacheShown {
     unreadable_pages: u64,
     #[serde(default)]
     wrong_pages: u64,
-    /// By cause; those that wrote nothing are left out.
+    /// By cause; causes without writes are omitted.
     flash_bytes: BTreeMap<String, u64>,
     flash_bytes_before: u64,
     /// 0: pages are written in place.
@@ -77,7 +77,7 @@ pub struct CacheShown {
     resync_ms: Option<u64>,
 }
 
-/// How much flash may be written.
+/// Budget of flash writes.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Budget {
     pub bytes_a_day: u64,
@@ -86,14 +86,14 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// None if there is none. `bytes` is the SSD's size.
+    /// None if there is no budget. `bytes` is the size of the SSD.
     pub fn of(bytes_a_day: Option<u64>, left_bytes: i64, bytes: u64) -> Option<Budget> {
         let drive_writes_a_day = bytes_a_day? as f64 / bytes.max(1) as f64;
         Some(Budget { bytes_a_day: bytes_a_day?, drive_writes_a_day, left_bytes })
     }
 }
 
-/// How many are what.
+/// Number of pages in each state.
 #[derive(Debug, Serialize, Deserialize)]
 struct Pages {
     free: u64,
@@ -112,18 +112,18 @@ impl CacheSaid {
         if let Some(shown) = CacheShown::of(&status, at_risk * SECTOR_BYTES as u64, device.clone()) {
             return Some(CacheSaid::Shown(Box::new(shown)));
         }
-        // One that is being let go of is named a moment longer.
+        // A cache that is being detached is named a little longer.
         let device = device.filter(|_| status.detached.is_none())?;
         let problem = why_unused.map(String::from);
         Some(CacheSaid::Unused(CacheUnused { device, state: "away".into(), problem }))
     }
 
-    /// Whether it is in use: it was there, and its SSD and its NVRAM did not die.
+    /// Whether it is in use: it was present, and neither its SSD nor its NVRAM has failed.
     pub fn is_usable(&self) -> bool {
         matches!(self, CacheSaid::Shown(shown) if shown.detached.is_none())
     }
 
-    /// For people. `is_degraded`: a member of the array is lost.
+    /// For display. `is_degraded`: a member of the array is lost.
     pub fn describe(&self, is_degraded: bool) -> String {
         match self {
             CacheSaid::Shown(shown) => shown.describe(is_degraded),
@@ -136,9 +136,9 @@ impl CacheSaid {
 }
 
 impl CacheShown {
-    /// None if there is no cache. `at_risk_bytes` is what nobody else knows, `device` its SSD as the file names it.
+    /// None if there is no cache. `at_risk_bytes` are stored only there; `device` is its SSD as the file names it.
     fn of(status: &CacheStatus, at_risk_bytes: u64, device: Option<PathBuf>) -> Option<CacheShown> {
-        // One that died and was let go of then.
+        // A cache that failed and was then detached.
         if device.is_none() && status.detached.is_some() {
             return None;
         }
@@ -231,7 +231,7 @@ impl CacheShown {
         table.render("  ")
     }
 
-    /// What it could not read, or read wrong.
+    /// Failed and corrupt reads.
     fn failures(&self) -> String {
         format!(
             "{} failed, {} not what was written",

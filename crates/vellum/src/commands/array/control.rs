@@ -1,5 +1,5 @@
-//! Orders for an array that a server has open, through the socket beside its file: `a.toml` takes them at
-//! `a.toml.sock`. Lines of JSON: an [`Order`] in; progress, and an answer or a failure, out.
+//! Orders for an array that a server has open, through the socket beside its file: `a.toml.sock` for `a.toml`. They are
+//! lines of JSON: an [`Order`] in; progress, and an answer or a failure, out.
 
 use super::held::Held;
 use super::order::{Answer, Order};
@@ -13,7 +13,7 @@ use vellum::base::{Env, Error, Kind, Nanos, RealEnv, Task};
 use vellum::serve::Stop;
 use vellum::serve::orders::{self, Orders, Tell};
 
-/// Progress is told so often.
+/// Interval between progress reports.
 const PROGRESS_EVERY: Nanos = Nanos::from_ms(100);
 
 #[derive(Serialize, Deserialize)]
@@ -24,19 +24,19 @@ enum Line {
     Failure { error: String, kind: String, next: Option<String> },
 }
 
-/// Takes orders until it is dropped.
+/// Accepts orders until it is dropped.
 pub struct Control {
     stop: Stop,
     task: Option<Task>,
 }
 
 impl Control {
-    /// Takes orders for `held`, named by `file`.
+    /// Accepts orders for `held`, which `file` names.
     pub fn start(held: &Arc<Held>, file: &Path, ui: &Ui) -> Result<Control, Error> {
         let stop = Stop::new()?;
         let orders = match Orders::bind(&socket(file)) {
             Ok(orders) => orders,
-            // The array works without: a directory that cannot be written is no reason to stop.
+            // The array works without: that a directory cannot be written is no reason to stop.
             Err(error) => {
                 ui.remark(format!(
                     "note: other commands on this array will not work while this runs: {error}"
@@ -85,7 +85,7 @@ fn take(held: &Held, order: &str, tell: Tell) {
     tell(json_line(&line).trim_end());
 }
 
-/// Gives an order to the server that has the array open. None if there is none.
+/// Gives an order to the server that has the array open. None if there is no server.
 pub fn ask(
     file: &Path,
     order: &Order,
@@ -117,7 +117,7 @@ pub fn ask(
     answer.unwrap_or_else(|| Err(server_ended(file))).map(Some)
 }
 
-/// The server went before it answered.
+/// Failure if the server ended before it answered.
 fn server_ended(file: &Path) -> Failure {
     let file = file.display();
     let next = format!(

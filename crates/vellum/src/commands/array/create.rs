@@ -141,7 +141,7 @@ impl Args {
             file.commit_as(named)
         });
         is_named.inspect_err(|_| take_back(&members, devices.log.as_ref()))?;
-        drop((members, devices.log)); // The assembly opens them anew.
+        drop((members, devices.log)); // Reopened by the assembly.
         made.note(&self.file);
         let target = Target { file: self.file.clone(), force: false, degraded: false, detaches: false };
         if let Some(ssd) = &self.cache
@@ -153,7 +153,7 @@ impl Args {
         Order::Show.give(&target, ui)
     }
 
-    /// Why the devices cannot be an array.
+    /// Failure if the devices cannot form an array, with advice.
     fn not_created(&self, error: Error, members: &[Device]) -> Failure {
         let sized = self.members.iter().zip(members).map(|(path, device)| (device.info().bytes(), path));
         let log_is_named = self.log != LogArg::Device || self.log_device.is_some();
@@ -179,7 +179,7 @@ impl Args {
         }
     }
 
-    /// The array is there and its cache is not. If all of it was made now it goes; devices that were taken stay one.
+    /// The array was made, its cache was not. If all its devices were created now, they are removed; else it stays.
     fn without_cache(&self, failure: Failure, mut made: Made) -> Failure {
         let base = self.file.parent().unwrap_or(Path::new(""));
         if self.members.iter().all(|path| made.has(&base.join(path))) {
@@ -191,8 +191,8 @@ impl Args {
         failure.instead_next(next)
     }
 
-    /// Refuses what another array has, before anything is written. The cache is looked at where it is attached, and
-    /// here, so that no array is made beside it.
+    /// Refuses devices of another array before anything is written. This includes the cache, which is checked again
+    /// when it is attached, so that the array is not made without it.
     fn check_owners(&self, members: &[Device], log: Option<&Device>) -> Result<(), Failure> {
         let base = self.file.parent().unwrap_or(Path::new(""));
         let named = self.members.iter().zip(members).chain(self.log_device.iter().zip(log));
@@ -211,7 +211,7 @@ impl Args {
         Ok(())
     }
 
-    /// Refuses a device that is named twice, also as what is made or attached later.
+    /// Refuses a device that is named twice, including those that are created or attached later.
     fn check_each_once(&self) -> Result<(), Failure> {
         let all = ArrayFile {
             members: self.members.clone(),
@@ -223,7 +223,7 @@ impl Args {
         all.check_each_once(&self.file).map_err(|error| Failure::with_next(error, "name each device once"))
     }
 
-    /// Makes files for devices that are not there; refuses those that are, unless they may be erased.
+    /// Creates files for devices that do not exist; refuses existing ones unless they may be erased.
     fn make_devices(&self, made: &mut Made) -> Result<(), Failure> {
         let base = self.file.parent().unwrap_or(Path::new(""));
         let paths =
@@ -234,7 +234,7 @@ impl Args {
         let nvram = self.cache_args.nvram.as_ref().map(|path| base.join(path));
         for path in paths.iter().filter(|path| path.symlink_metadata().is_err()) {
             if nvram.as_ref() == Some(path) {
-                continue; // Made when the cache is.
+                continue; // Created with the cache.
             }
             let own = self.cache_size.filter(|_| cache.as_ref() == Some(path));
             if let Some(size) = own.or(self.size) {

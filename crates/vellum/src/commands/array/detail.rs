@@ -1,4 +1,4 @@
-//! `array detail`: what the members say, without touching anything.
+//! `array detail`: what the members record, without changing anything.
 
 use super::cache_seen::CacheSeen;
 use super::control;
@@ -17,7 +17,7 @@ use vellum::array::{Device, LogPlace, Standing, State, Superblock, Survey, hex, 
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, SECTOR_BYTES};
 
-/// What it does.
+/// Description of the command.
 pub const ABOUT: &str = "Show an array, its members and its cache; changes nothing";
 
 /// Show an array, its members and its cache; changes nothing
@@ -42,7 +42,7 @@ pub struct Args {
     watch: bool,
 }
 
-/// A device that fills a place that another one fills, too: with it the array is not opened.
+/// State of a device with the same place as another one: the array is not opened with both.
 const COPY: &str = "copy";
 
 /// docs/json/array.md
@@ -58,14 +58,14 @@ struct Detail {
     log: &'static str,
     event: u64,
     closed: bool,
-    /// `clean`, `degraded`, or `failed`: more is lost than parity makes up for.
+    /// `clean`, `degraded`, or `failed`: more is lost than parity can restore.
     state: &'static str,
     missing_roles: Vec<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stale_rows: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stale_rows_become: Option<Fate>,
-    /// The same for people.
+    /// The same for display.
     #[serde(skip)]
     stale: StaleSeen,
     members: Vec<Member>,
@@ -80,7 +80,7 @@ struct Detail {
     nvram: Option<NvramSeen>,
 }
 
-/// A device, as it and the newest superblock say.
+/// A device, according to itself and the newest superblock.
 #[derive(Serialize)]
 struct Seen {
     device: String,
@@ -109,7 +109,7 @@ impl Args {
     }
 }
 
-/// What the server says.
+/// The server's answer.
 #[derive(Serialize)]
 struct Served {
     served: bool,
@@ -117,7 +117,7 @@ struct Served {
     answer: Answer,
 }
 
-/// What whoever serves the array says of it, or else its devices.
+/// The answer of the server that has the array open, or else of the devices.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Look {

@@ -1,4 +1,4 @@
-//! Which of the devices that an array's file names are used: those that cannot be are named, and left out.
+//! Selects the usable devices among those that an array's file names; unusable ones are reported and left out.
 
 use super::stale_seen::StaleSeen;
 use crate::failure::Failure;
@@ -9,19 +9,19 @@ use vellum::array::{Device, LogPlace, Standing, State, Superblock, Survey, Verdi
 use vellum::array_file::{ArrayFile, Devices};
 use vellum::base::{Error, Kind};
 
-/// A device that is no member, and cannot be opened.
+/// A device other than a member that cannot be opened.
 pub struct Absent {
-    /// For people: which it is, and its name.
+    /// For display: its function and its name.
     pub what: String,
-    /// As the file names it.
+    /// Path as in the file.
     pub path: PathBuf,
     /// Why it cannot be opened.
     pub error: Error,
 }
 
 impl Absent {
-    /// Those of the log and the cache, out of all that cannot be opened. A device that is too small for any NVRAM is as
-    /// good as none.
+    /// Takes log, cache and NVRAM out of the devices that cannot be opened. A device too small for any NVRAM counts as
+    /// absent.
     pub fn take(devices: &mut Devices, named: &ArrayFile) -> Vec<Absent> {
         let mut taken = Vec::new();
         let too_small = devices.nvram.as_ref().and_then(|nvram| check_nvram_size(&**nvram).err());
@@ -42,10 +42,10 @@ impl Absent {
     }
 }
 
-/// The devices that count or are to be rebuilt. Says which others are left out, and why.
+/// The devices that count or are to be rebuilt. Reports which others are left out, and why.
 ///
 /// # Errors
-/// If it is not clear which array is meant, or which of two devices is the member.
+/// If it is ambiguous which array is meant, or which of two devices is the member.
 pub fn usable(
     file: &Path,
     array: Option<&str>,
@@ -86,7 +86,7 @@ pub fn usable(
     Ok(used)
 }
 
-/// Refuses another array than the one that the file is of, if it says so: that has taken most of its devices.
+/// Refuses an array that has taken most of the devices in a file, if the file states the id of another array.
 pub fn check_is_named(
     file: &Path,
     array: Option<&str>,
@@ -109,18 +109,18 @@ pub fn check_is_named(
     Err(Failure::with_next(Error::invalid(what), next))
 }
 
-/// Whether a member was there when the array was last used.
+/// Whether a member was present when the array was last used.
 fn is_awaited(newest: &Superblock, role: usize) -> bool {
     newest.table.get(role).is_some_and(|entry| entry.state != State::Missing)
 }
 
-/// Whether members may have parts of what was being written, and nothing tells which.
+/// Whether members may hold parts of interrupted writes that cannot be identified.
 pub fn has_write_hole(newest: &Superblock) -> bool {
     !newest.clean && newest.log == LogPlace::None
 }
 
-/// Refuses an array that lacks a member which was there when it was last used; to serve it only if that would cost what
-/// was flushed. One that lacks too many is refused by the assembly.
+/// Refuses an array without a member that was present when it was last used. It is refused to a service only if flushed
+/// data would be lost. If too many members are missing, the assembly refuses it.
 pub fn check_all_there(
     file: &Path,
     array: Option<&str>,
@@ -131,7 +131,7 @@ pub fn check_all_there(
     let devices: Vec<Device> = found.members.iter().map(|(_, device)| device.clone()).collect();
     let Ok(survey) = survey(&devices) else { return Ok(()) };
     if array.is_some_and(|ours| ours != hex(&survey.newest.array)) {
-        return Ok(()); // Refused for that.
+        return Ok(()); // Refused for that reason later.
     }
     let most = survey.newest.shape.level.parities();
     let absent = survey.absent_roles();
@@ -155,7 +155,7 @@ pub fn check_all_there(
         file.display(),
         away.join(", ")
     );
-    // It would be refused for that next.
+    // The assembly would refuse it for that next.
     let (flags, why) = match has_write_hole(&survey.newest) && may_force {
         true => (
             "--degraded --force",
@@ -171,7 +171,7 @@ pub fn check_all_there(
     Err(Failure::with_next(Error::new(Kind::Gone, what), next))
 }
 
-/// Devices that are there and are not the members that are awaited, with the reason.
+/// Devices that are present but are not the awaited members, with the reason.
 fn unusable<'a>(
     survey: &'a Survey,
     members: &'a [(PathBuf, Device)],
@@ -186,7 +186,7 @@ fn unusable<'a>(
     others.map(|((path, _), verdict)| (path, verdict.standing.to_string()))
 }
 
-/// No device has what makes it one of an array.
+/// Failure if no device identifies itself as part of an array.
 pub fn none_of(
     file: &Path,
     members: &[(PathBuf, Device)],

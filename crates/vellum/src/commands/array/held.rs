@@ -1,8 +1,8 @@
-//! An assembled array in this process: which file each member is, and a rebuild that goes on beside requests.
+//! An assembled array in this process: which file each member is, and a rebuild concurrent with requests.
 //!
 //! Invariants
-//! 1. One rebuild at a time. Whoever asks for one takes over the one in the background, and waits for any other.
-//! 2. The array's file is changed by one at a time (`ArrayFile::edit`).
+//! 1. One rebuild at a time. A request to rebuild takes over the one in the background, and waits for any other.
+//! 2. Changes of the array's file exclude each other (`ArrayFile::edit`).
 
 use super::service::Service;
 use super::take::Take;
@@ -21,45 +21,45 @@ use vellum::base::sync::{Mutex, MutexGuard};
 use vellum::base::{Env, Error, Nanos, RealEnv, SECTOR_BYTES, Task};
 use vellum::media::FileDisk;
 
-/// Who waits for another's rebuild looks so often.
+/// Polling interval while waiting for another rebuild.
 const LOOK_EVERY: Nanos = Nanos::from_ms(50);
 
 /// See the module.
 pub struct Held {
     file: PathBuf,
     array: Arc<CachedArray>,
-    /// Devices as the file names them, by the id of the member.
+    /// Devices as the file names them, by the member's id.
     names: Mutex<BTreeMap<Id, PathBuf>>,
-    /// Why it was opened without the cache that its file names, if it was.
+    /// Why it was opened without the cache that its file names, if so.
     why_unused: Option<String>,
     rebuild: Mutex<Option<Background>>,
-    /// Held while members are rebuilt.
+    /// Held while members are being rebuilt.
     rebuilding: Arc<Mutex<()>>,
-    /// Held while a member's device is replaced: one at a time.
+    /// Held while a member's device is being replaced: one at a time.
     copying: Mutex<()>,
-    /// Members that orders took out.
+    /// Members that were taken out by orders.
     taken_out: Mutex<BTreeSet<Id>>,
-    /// Held while an order lets go of the cache.
+    /// Held while an order detaches the cache.
     detaching: Mutex<()>,
-    /// Rows of it that are copied.
+    /// Rows copied to a replacement in progress.
     rows_copied: Mutex<Option<u64>>,
-    /// What is ended now goes on when the array is next served.
+    /// The array is closing: what is ended now continues when it is next served.
     is_closing: AtomicBool,
-    /// If it is served, and how: then what is added is rebuilt at once.
+    /// How it is served, if it is: then added members are rebuilt at once.
     service: Option<Service>,
 }
 
 struct Background {
     ends: Arc<AtomicBool>,
-    /// Set when nothing was left to rebuild, or that cannot be gone on with; decided under its lock.
+    /// Set when nothing is left to rebuild, or the rebuild cannot continue; decided under its lock.
     is_done: Arc<Mutex<bool>>,
     task: Task,
 }
 
-/// Hears how much was done of how much, and stops it by false.
+/// Receives how much is done, and the total; returns false to stop.
 type GoOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
-/// The same for what says how much is left.
+/// Adapts it to callers that report how much is left.
 fn of_most(go_on: GoOn<'_>) -> impl FnMut(u64) -> bool {
     let mut most = 0;
     move |left| {
@@ -69,7 +69,7 @@ fn of_most(go_on: GoOn<'_>) -> impl FnMut(u64) -> bool {
 }
 
 impl Held {
-    /// Assembles the array, to be served or for an order.
+    /// Assembles the array, for a service or for an order.
     pub fn assemble(target: &Target, ui: &Ui, service: Option<Service>) -> Result<Held, Failure> {
         let Assembled { cached, names, why_unused } = target.assemble(service, ui)?;
         let held = Held {
@@ -93,53 +93,53 @@ impl Held {
         Ok(held)
     }
 
-    /// The array, with its cache.
+    /// The array with its cache.
     pub fn array(&self) -> &Arc<CachedArray> {
         &self.array
     }
 
-    /// The file that names its devices.
+    /// The file that names the array's devices.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Locked by whoever replaces a member's device.
+    /// To be locked while a member's device is being replaced.
     pub fn copying(&self) -> &Mutex<()> {
         &self.copying
     }
 
-    /// How many rows of a member's device are copied, if one is.
+    /// Sets how many rows have been copied to a replacement; None if there is none.
     pub fn tell_copied(&self, rows: Option<u64>) {
         *self.rows_copied.lock() = rows;
     }
 
-    /// Orders end from now on because the array closes, not because they were taken back.
+    /// From now on orders end because the array is closing, not because they were cancelled.
     pub fn begin_to_close(&self) {
         self.is_closing.store(true, Relaxed);
     }
 
-    /// Whether it closes.
+    /// Whether the array is closing.
     pub fn is_closing(&self) -> bool {
         self.is_closing.load(Relaxed)
     }
 
-    /// A member's device, as the file names it.
+    /// Path of a member's device, as in the file.
     pub fn name_of(&self, id: &Id) -> Option<PathBuf> {
         self.names.lock().get(id).cloned()
     }
 
-    /// The device of a member is this one from now on.
+    /// Sets the path of a member's device.
     pub fn name(&self, id: Id, device: &Path) {
         self.names.lock().insert(id, device.to_path_buf());
     }
 
-    /// Brings the parity of all rows up to date. `go_on` hears how many were done of how many, and stops it by false.
+    /// Updates the parity of all rows. `go_on` receives how many are done, and the total; it returns false to stop.
     pub fn flush(&self, go_on: GoOn<'_>) -> Result<(), Failure> {
         Ok(self.array.clean_all(of_most(go_on))?)
     }
 
-    /// Lets go of the cache, and names it no more; by force whatever becomes of what it alone knew, which is shown.
-    /// False if it was stopped: then it stays.
+    /// Detaches the cache, and removes it from the file. By force, this ignores the loss of what only the cache has,
+    /// which is then shown. Returns false if it was stopped, in which case the cache stays.
     pub fn detach_cache(&self, force: bool, go_on: GoOn<'_>) -> Result<bool, Failure> {
         let Some(_alone) = lock_while(&self.detaching, || go_on(0, 0)) else { return Ok(false) };
         let had_one = self.array.status().scheme.is_some();
@@ -157,14 +157,14 @@ impl Held {
         }
     }
 
-    /// Why the cache is not used any more, if no order has let go of it, or is about to.
+    /// Why the cache has failed, unless an order has detached it, or is doing so.
     pub fn dead_cache(&self) -> Option<String> {
         let _no_order = self.detaching.try_lock()?;
         let status = self.array.status();
         status.detached.filter(|_| status.scheme.is_some())
     }
 
-    /// What it says of itself.
+    /// The state of the array.
     pub fn shown(&self) -> Shown {
         let mut named = ArrayFile::load(&self.file).unwrap_or_default();
         let rows_copied = *self.rows_copied.lock();
@@ -174,7 +174,7 @@ impl Held {
         Shown::of(&self.array, |id| names.get(id).cloned(), named, why_unused).with_replacing(replacing)
     }
 
-    /// Takes a member out: `now`, or when no parity is put off any more that it is needed for. False if it was stopped.
+    /// Takes a member out: `now`, or once no stale parity needs it. False if it was stopped.
     pub fn fail(&self, member: &str, now: bool, go_on: GoOn<'_>) -> Result<bool, Failure> {
         let role = self.role(member)?;
         let id = self.array.array().status().members[role].id;
@@ -189,12 +189,12 @@ impl Held {
         failed.map_err(|error| self.not_failed(error))
     }
 
-    /// Whether an order took a member out.
+    /// Whether a member was taken out by an order.
     pub fn is_taken_out(&self, id: &Id) -> bool {
         self.taken_out.lock().contains(id)
     }
 
-    /// Lets go of the device of a member that is out, and names it no more.
+    /// Releases the device of a member that is out, and removes it from the file.
     pub fn remove(&self, member: &str) -> Result<(), Failure> {
         let role = self.role(member)?;
         self.array.array().remove(role).map_err(|error| self.not_removed(role, error))?;
@@ -202,7 +202,7 @@ impl Held {
         self.save()
     }
 
-    /// Takes a device in for a lost member. The devices of members that are lost are not named any more.
+    /// Adds a device for a lost member. The devices of lost members are removed from the file.
     pub fn add(&self, device: &Path, take: Take) -> Result<(), Failure> {
         let status = self.array.array().status();
         if !status.members.iter().any(|member| member.state == State::Missing) {
@@ -219,7 +219,7 @@ impl Held {
         Ok(())
     }
 
-    /// Rebuilds what was added.
+    /// Rebuilds members that were added.
     pub fn rebuild(
         &self,
         give_up: bool,
@@ -231,11 +231,11 @@ impl Held {
             return Ok(Rebuilt::default());
         };
         if was_needed && !needs_rebuild(&self.array) {
-            return Ok(Rebuilt { complete: true, ..Rebuilt::default() }); // By whoever was waited for.
+            return Ok(Rebuilt { complete: true, ..Rebuilt::default() }); // By the rebuild that was waited for.
         }
         let rebuilt = self.array.rebuild(give_up, go_on);
         drop(alone);
-        // If it was stopped: whoever asked for it has gone, and the server goes on.
+        // If it was stopped, its requester has gone, but the server continues.
         self.rebuild_beside();
         if let Ok(Rebuilt { lost, .. }) = &rebuilt
             && self.service.is_some()
@@ -258,7 +258,7 @@ impl Held {
         Ok(array.close()?)
     }
 
-    /// A member by its role, or by the name of its device.
+    /// Finds a member by its role, or by the name of its device.
     pub fn role(&self, member: &str) -> Result<usize, Failure> {
         let members = self.array.array().status().members;
         if let Ok(role) = member.parse::<usize>() {
@@ -269,17 +269,17 @@ impl Held {
         members.iter().position(|member| is_named(&member.id)).ok_or_else(|| self.no_member(member))
     }
 
-    /// Writes the file: devices of members that are not lost.
+    /// Writes the file, with the devices of members that are not lost.
     pub fn save(&self) -> Result<(), Failure> {
         Ok(self.prepare(None)?.commit()?)
     }
 
-    /// Writes it beside the one that counts, as it is to be with another device for the first member that is lost.
+    /// Prepares a new version of the file, with the added device for the first lost member.
     fn prepare(&self, added: Option<&Path>) -> Result<Draft, Failure> {
         Ok(ArrayFile::prepare(&self.file, |named| *named = self.as_it_is(std::mem::take(named), added))?)
     }
 
-    /// What the file is to say.
+    /// New contents of the file.
     fn as_it_is(&self, mut named: ArrayFile, mut added: Option<&Path>) -> ArrayFile {
         let (names, status) = (self.names.lock(), self.array.array().status());
         named.array = Some(hex(&status.array));
@@ -288,7 +288,7 @@ impl Held {
             _ => names.get(&member.id).cloned(),
         };
         named.members = status.members.iter().filter_map(member).collect();
-        // What is a member is a copy of none any more.
+        // A device that is a member is no longer a replacement.
         let replacing = named.replacing.take();
         named.replacing = replacing.filter(|replacing| !named.members.contains(&replacing.new));
         named
@@ -299,7 +299,7 @@ impl Held {
         Ok(ArrayFile::edit(&self.file, change)?)
     }
 
-    /// A device that is to be a member: made, if it is not there.
+    /// Opens a device that is to be a member, creating it if it does not exist.
     pub fn open(&self, device: &Path, take: Take) -> Result<Opened, Failure> {
         let (path, sectors) = (self.path_of(device), self.array.array().status().member_sectors);
         self.in_use()?.check_other(&self.file, device)?;
@@ -314,7 +314,7 @@ impl Held {
         Ok(Opened { device: there, made: None })
     }
 
-    /// What the file names and is in use: a member that is out may come back.
+    /// The file with only the devices in use: a member that is out may come back.
     fn in_use(&self) -> Result<ArrayFile, Failure> {
         let (names, status) = (self.names.lock(), self.array.array().status());
         let members = status.members.iter().filter(|member| member.state != State::Missing);
@@ -322,7 +322,7 @@ impl Held {
         Ok(ArrayFile { members, ..ArrayFile::load(&self.file)? })
     }
 
-    /// A device that is there.
+    /// Opens an existing device.
     pub fn open_there(&self, device: &Path) -> Result<Device, Failure> {
         let disk = FileDisk::open(&self.path_of(device))?;
         self.member(disk)
@@ -336,7 +336,7 @@ impl Held {
         Ok(self.service.unwrap_or_default().member(Arc::new(disk))?)
     }
 
-    /// Begins a rebuild in the background if this is a server, there is none, and one is needed.
+    /// Starts a rebuild in the background if this is a server, none is running, and one is needed.
     fn rebuild_beside(&self) {
         let mut rebuild = self.rebuild.lock();
         let is_under_way = rebuild.as_ref().is_some_and(|background| !*background.is_done.lock());
@@ -372,20 +372,20 @@ impl Held {
     }
 }
 
-/// A device that was opened to be a member, and its file if that was made for it.
+/// A device opened to become a member, and its file if that was created for it.
 pub struct Opened {
     pub device: Device,
     made: Option<PathBuf>,
 }
 
 impl Opened {
-    /// It is not to be one: a file that was made goes.
+    /// Removes the file if it was created, since the device will not be a member.
     pub fn unmake(&self) {
         let _ = self.made.as_ref().map(std::fs::remove_file);
     }
 }
 
-/// Waits for the lock while `go_on` says so.
+/// Waits for the lock while `go_on` returns true.
 fn lock_while(lock: &Mutex<()>, mut go_on: impl FnMut() -> bool) -> Option<MutexGuard<'_, ()>> {
     let env = RealEnv::new();
     loop {
@@ -397,7 +397,7 @@ fn lock_while(lock: &Mutex<()>, mut go_on: impl FnMut() -> bool) -> Option<Mutex
     }
 }
 
-/// How far the rebuild of the first member that is being rebuilt is.
+/// Progress of the first member that is being rebuilt.
 fn progress_of(array: &CachedArray) -> Progress {
     let status = array.array().status();
     let rows = status.members.iter().find_map(|member| match member.state {
@@ -407,13 +407,13 @@ fn progress_of(array: &CachedArray) -> Progress {
     Progress { rows: rows.unwrap_or(status.shape.rows), of: status.shape.rows }
 }
 
-/// Whether a member was added that is not filled yet.
+/// Whether there is an added member that is not yet filled.
 fn needs_rebuild(array: &CachedArray) -> bool {
     let members = array.array().status().members;
     members.iter().any(|member| matches!(member.state, State::Rebuilding { .. }))
 }
 
-/// Fills what was added so far; false if that did not come to its end. More may be added meanwhile.
+/// Rebuilds the members added so far; false if that did not complete. More may be added meanwhile.
 fn rebuild_once(array: &CachedArray, ends: &AtomicBool) -> bool {
     match array.rebuild(false, |_| !ends.load(Relaxed)) {
         Ok(rebuilt) if rebuilt.complete => say("the rebuild is complete"),
@@ -426,7 +426,7 @@ fn rebuild_once(array: &CachedArray, ends: &AtomicBool) -> bool {
     true
 }
 
-/// The ids of members by the devices that say so.
+/// Paths of devices by the id of the member that they identify themselves as.
 pub fn names_of(devices: &[(PathBuf, Device)]) -> BTreeMap<Id, PathBuf> {
     let surveyed: Vec<Device> = devices.iter().map(|(_, device)| device.clone()).collect();
     let verdicts = survey(&surveyed).map_or_else(|verdicts| verdicts, |survey| survey.verdicts);

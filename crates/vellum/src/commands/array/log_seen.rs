@@ -1,4 +1,4 @@
-//! The device that an array's log is on, if it is on one of its own: served, and as it says while nobody has it open.
+//! The device of an array's log, if that has its own: while served, and as found while the array is not open.
 
 use crate::text;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use vellum::base::{BlockDevice, Error, SECTOR_BYTES};
 /// docs/json/array.md
 #[derive(Debug, Serialize, Deserialize)]
 pub struct LogSeen {
-    /// None: the file names none.
+    /// None: the file does not name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     device: Option<PathBuf>,
     state: State,
@@ -22,26 +22,26 @@ pub struct LogSeen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
-    /// Served: records go to it.
+    /// The array is open, and records go to it.
     #[serde(rename = "in use")]
     InUse,
     /// The array's log as it was left.
     Ours,
-    /// Something else: the array is not opened with it, but by force.
+    /// Something else: the array is opened with it only by force.
     Refused,
     /// It cannot be opened, or is not named.
     Away,
 }
 
 impl LogSeen {
-    /// Of an array that is open.
+    /// For an open array.
     pub fn served(status: &Status, device: Option<PathBuf>) -> Option<LogSeen> {
         let bytes = status.log_device_sectors? * SECTOR_BYTES as u64;
         Some(LogSeen { device, state: State::InUse, bytes: Some(bytes), problem: None })
     }
 
-    /// Of the log device that the file names, an error if it could not be opened, of an array that nobody has open. The
-    /// ring of records is not read: there may be much of it.
+    /// For an array that is not open, given its named log device, or the error if that could not be opened. The ring of
+    /// records is not read: it may be large.
     pub fn of(named: Option<(PathBuf, Result<Device, Error>)>, array: &Survey) -> LogSeen {
         let Some((path, device)) = named else {
             let problem = Some("the file names none".into());
@@ -55,7 +55,7 @@ impl LogSeen {
                 Err(error) => (State::Refused, Some(error)),
             },
         };
-        // That it is the log device needs no saying here.
+        // The context already says that this is the log device.
         let problem = problem.map(|error| error.to_string());
         let problem = problem.map(|why| why.strip_prefix("the log device: ").unwrap_or(&why).to_string());
         LogSeen { device: Some(path), state, bytes, problem }
@@ -66,7 +66,7 @@ impl LogSeen {
         matches!(self.state, State::InUse | State::Ours)
     }
 
-    /// A line for people.
+    /// A line for display.
     pub fn describe(&self) -> String {
         let path = self.device.as_ref().map_or("not named".into(), |path| path.display().to_string());
         let bytes = self.bytes.map_or(String::new(), |bytes| format!(", {}", text::bytes(bytes)));

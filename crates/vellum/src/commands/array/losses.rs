@@ -1,8 +1,8 @@
-//! What a served array loses is said where its server runs, once, with what to do next: nobody may look for days.
+//! Reports losses of a served array where its server runs, once, with what to do: they might go unnoticed for days.
 //!
 //! Invariants
-//! 1. What an order takes away is not said: who gave the order knows.
-//! 2. What was lost up to the end is said: the last look is behind the last request.
+//! 1. What is removed by an order is not reported: whoever gave the order knows.
+//! 2. Losses up to the end are reported: the last check is after the last request.
 
 use super::held::Held;
 use crate::ui::say;
@@ -15,13 +15,13 @@ use vellum::serve::Stop;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Looks until it is dropped.
+/// Checks for losses until it is dropped.
 pub struct Losses {
     stop: Stop,
     task: Option<Task>,
 }
 
-/// What was said so far.
+/// What has been reported so far.
 #[derive(Default)]
 struct Said {
     members: BTreeSet<Id>,
@@ -29,7 +29,7 @@ struct Said {
 }
 
 impl Losses {
-    /// Begins to look at `held`.
+    /// Starts to watch `held`.
     pub fn watch(held: &Arc<Held>) -> Result<Losses> {
         let stop = Stop::new()?;
         let (held, stopped) = (held.clone(), stop.clone());
@@ -56,7 +56,7 @@ impl Drop for Losses {
 }
 
 impl Said {
-    /// Lines that are to be said now.
+    /// Lines to report now.
     fn look(&mut self, held: &Held) -> Vec<String> {
         let file = held.file().display();
         let cache = held.dead_cache().filter(|_| !std::mem::replace(&mut self.cache, true));
@@ -74,7 +74,7 @@ impl Said {
     }
 
     fn lost(&mut self, held: &Held, role: usize, member: &MemberStatus) -> Option<String> {
-        // None: it was not there at the start, which is said then.
+        // None: it was missing at the start, and was reported then.
         let reason = member.reason.as_ref().filter(|_| member.state == State::Missing)?;
         if held.is_taken_out(&member.id) {
             return None;

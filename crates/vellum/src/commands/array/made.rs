@@ -1,4 +1,4 @@
-//! Files that a command makes: if it fails they go again, so that the same command can be given once more.
+//! Files created by a command: if it fails they are removed, so that the same command can be run again.
 
 use crate::failure::Failure;
 use std::io;
@@ -7,12 +7,12 @@ use vellum::base::size::format_size;
 use vellum::base::{Error, SECTOR_BYTES};
 use vellum::media::FileDisk;
 
-/// Takes away what was made when it is dropped, unless that is kept.
+/// Removes the created files when it is dropped, unless they are kept.
 #[derive(Default)]
 pub struct Made(Vec<PathBuf>);
 
 impl Made {
-    /// Makes a file that is to be a device. What was there already is nobody's to take away.
+    /// Creates a file for a device. Existing files are never removed.
     pub fn device(&mut self, path: &Path, bytes: u64) -> Result<FileDisk, Failure> {
         if bytes < SECTOR_BYTES as u64 {
             let what =
@@ -24,23 +24,23 @@ impl Made {
         Ok(made)
     }
 
-    /// This file was made.
+    /// Notes that this file was created.
     pub fn note(&mut self, path: &Path) {
         self.0.push(path.to_path_buf());
     }
 
-    /// Whether this is one of them.
+    /// Whether this file was created.
     pub fn has(&self, path: &Path) -> bool {
         self.0.iter().any(|made| made == path)
     }
 
-    /// What was made so far is in use: it stays.
+    /// Keeps what was created so far, since it is in use.
     pub fn keep(&mut self) {
         self.0.clear();
     }
 }
 
-/// Why a file was not made.
+/// Failure to create a file.
 fn not_made(error: Error) -> Failure {
     let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<io::Error>());
     match cause.map(io::Error::kind) {

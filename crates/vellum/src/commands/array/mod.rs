@@ -1,4 +1,4 @@
-//! Arrays: make them, use them, look after them.
+//! Commands for arrays: creation, use, maintenance.
 
 mod add;
 mod budget;
@@ -70,7 +70,7 @@ enum Command {
 }
 
 impl Args {
-    /// Runs the command that was asked for.
+    /// Runs the given command.
     pub fn run(self, ui: &Ui) -> Outcome {
         self.command
             .run(ui)
@@ -78,7 +78,7 @@ impl Args {
     }
 }
 
-/// What to do where nothing better is known.
+/// Default advice for corruption.
 const CORRUPT: &str =
     "`vellum array detail FILE` shows what each device says; leave a damaged one out and add another";
 

@@ -1,4 +1,4 @@
-//! What the NVRAM of a cache says while nobody has the array open.
+//! State of a cache's NVRAM while the array is not open.
 
 use serde::Serialize;
 use std::path::PathBuf;
@@ -9,32 +9,32 @@ use vellum::base::Error;
 /// docs/json/array.md
 #[derive(Serialize)]
 pub struct NvramSeen {
-    /// None: the cache has one, and the file does not name it.
+    /// None: the cache has one, but the file does not name it.
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<PathBuf>,
     state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
-    /// The array is not opened with it, but by force.
+    /// The array is opened with it only by force.
     #[serde(skip)]
     is_refused: bool,
 }
 
-/// Whose it is.
+/// Its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
     Ours,
     Foreign,
-    /// It does not say.
+    /// It does not state one.
     Unknown,
     /// It cannot be opened.
     Away,
 }
 
 impl NvramSeen {
-    /// Of the NVRAM that the file names, an error if it could not be opened, beside this SSD if it is one that the
-    /// array is opened with. None: there is none, and none is missing.
+    /// State of the named NVRAM, or of the error if it could not be opened, together with the SSD if the array is
+    /// opened with that. None if there is no NVRAM, and none is missing.
     pub fn of(
         named: Option<(PathBuf, Result<Device, Error>)>,
         ssd: Option<&Device>,
@@ -75,7 +75,7 @@ impl NvramSeen {
         !self.is_refused
     }
 
-    /// For people.
+    /// For display.
     pub fn describe(&self) -> String {
         let path = self.device.as_ref().map_or("not named".into(), |path| path.display().to_string());
         let state = match self.state {

@@ -1,4 +1,4 @@
-//! What is asked of an array, and the answer: the same whether a server has it open or nobody does.
+//! Orders to an array, and their answers: the same whether a server has it open or not.
 
 use super::control;
 use super::held::Held;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use vellum::array::Repair;
 use vellum::serve::Stop;
 
-/// One of the commands.
+/// An order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -29,7 +29,7 @@ pub enum Order {
     DetachCache { force: bool },
 }
 
-/// What came of it: docs/json/array.md.
+/// Result of an order: docs/json/array.md.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answer {
@@ -54,10 +54,10 @@ pub enum RepairArg {
 pub struct Rebuilt {
     complete: bool,
     lost: Vec<(u64, u64)>,
-    /// What was stopped being replaced, failed or detached.
+    /// What remains because replacing, failing or detaching it was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stays: Option<String>,
-    /// Why it could not go on after sectors were given up.
+    /// Why it could not continue after giving up sectors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failed: Option<String>,
 }
@@ -66,7 +66,7 @@ pub struct Rebuilt {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Scrubbed {
     complete: bool,
-    /// Why it could not go on.
+    /// Why it could not continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failed: Option<String>,
     rows: u64,
@@ -96,7 +96,7 @@ struct WrongMember {
 }
 
 impl Order {
-    /// Carries it out where the array is open, or else opens it; prints the answer.
+    /// Has the order carried out by the server of the array, or else opens the array for it; prints the answer.
     pub fn give(&self, target: &Target, ui: &Ui) -> Outcome {
         let stop = Stop::on_signals()?;
         let mut progress = ui.progress(self.name());
@@ -120,7 +120,7 @@ impl Order {
         Ok(answer.tell(ui))
     }
 
-    /// Does it. `go_on` hears how much is done of how much, and stops it by false.
+    /// Carries it out. `go_on` receives how much is done, and the total; it returns false to stop.
     pub fn carry_out(&self, held: &Held, go_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<Answer, Failure> {
         match self {
             Order::Show => {}
@@ -200,7 +200,7 @@ fn scrub(
 }
 
 impl Answer {
-    /// It was stopped.
+    /// The answer if it was stopped.
     fn stays(what: &str) -> Answer {
         Answer::Rebuilt(Rebuilt {
             complete: false,
@@ -210,18 +210,18 @@ impl Answer {
         })
     }
 
-    /// Whether nothing of the array is missing, if that was asked.
+    /// Whether the array is complete, if that was the question.
     pub fn is_whole(&self) -> bool {
         !matches!(self, Answer::Shown(shown) if !shown.is_whole())
     }
 
-    /// Prints it.
+    /// Prints the answer.
     pub fn tell(&self, ui: &Ui) -> Verdict {
         ui.result(self, || self.describe());
         self.verdict()
     }
 
-    /// For people.
+    /// For display.
     pub fn describe(&self) -> String {
         match self {
             Answer::Shown(shown) => shown.describe(),
@@ -260,7 +260,7 @@ impl Rebuilt {
 const LOCATED: &str = "puts right what is known to be wrong";
 
 impl Scrubbed {
-    /// Whether all that can agree does, and something was compared that no member lacks.
+    /// Whether all rows but stale ones were compared, at least one was, and no mismatch or lost sector is left.
     fn is_whole(&self) -> bool {
         self.complete && self.left() + self.lost_sectors + self.degraded_rows == 0 && self.rows > 0
     }
@@ -314,7 +314,7 @@ impl Scrubbed {
         )
     }
 
-    /// What to do about what is left. While a member is missing nothing is repaired.
+    /// What to do about remaining mismatches. Nothing is repaired while a member is missing.
     fn next(&self) -> String {
         let known: u64 = self.wrong_members.iter().map(|wrong| wrong.sectors).sum();
         let known = known.saturating_sub(self.corrected);

@@ -1,4 +1,4 @@
-//! What to do next where an array refuses an order: the command that helps, with the names of this array.
+//! What to do next if an array refuses an order: the command that helps, with the names of this array.
 
 use super::held::Held;
 use crate::failure::Failure;
@@ -8,24 +8,24 @@ use vellum::base::size::format_size;
 use vellum::base::{BlockDevice, Error, Kind, SECTOR_BYTES};
 
 impl Held {
-    /// Why there is no such role.
+    /// Failure for a role that does not exist.
     pub fn no_role(&self, role: usize) -> Failure {
         let last = self.states().len() - 1;
         let error = Error::invalid(format!("there is no member {role}: the last is {last}"));
         Failure::with_next(error, self.roles_shown())
     }
 
-    /// Why no member has a device of this name.
+    /// Failure for a name that is no member's device.
     pub fn no_member(&self, name: &str) -> Failure {
         let error = Error::invalid(format!("{name} is no member of this array"));
         Failure::with_next(error, self.roles_shown())
     }
 
-    /// Why a member was not taken out.
+    /// Failure to take a member out.
     pub fn not_failed(&self, error: Error) -> Failure {
         match error.kind() {
             Kind::Invalid => Failure::with_next(error, self.mending()),
-            // Of a row whose parity was put off: it cannot be cleaned, and the member may be all that has it.
+            // From a stale row: it cannot be cleaned, and the member may be the only one with its data.
             Kind::Io => {
                 Failure::with_next(error, "with --now it is out all the same, and what only it has is lost")
             }
@@ -33,7 +33,7 @@ impl Held {
         }
     }
 
-    /// Why the cache was not let go of, or is not blank now that it was.
+    /// Failure to detach the cache, or to erase it afterwards.
     pub fn not_detached(&self, is_let_go: bool, error: Error) -> Failure {
         let file = self.file().display();
         match error.kind() {
@@ -41,7 +41,7 @@ impl Held {
                 error,
                 "--erase, where the SSD or the NVRAM is named again, takes it as it is",
             ),
-            // Of a row whose parity was put off.
+            // From a stale row.
             Kind::Io => {
                 let next = format!(
                     "vellum array detach-cache --force {file} lets go of it all the same, and names what is lost"
@@ -52,7 +52,7 @@ impl Held {
         }
     }
 
-    /// Why a member's device was not let go of.
+    /// Failure to release a member's device.
     pub fn not_removed(&self, role: usize, error: Error) -> Failure {
         match error.kind() {
             Kind::Invalid => {
@@ -63,7 +63,7 @@ impl Held {
         }
     }
 
-    /// Why a device that is there is not taken in: a member's that is out is held until it is let go of.
+    /// Failure to add an existing device: the device of a member that is out stays locked until it is released.
     pub fn not_opened(&self, device: &Path, failure: Failure) -> Failure {
         let members = self.array().array().status().members;
         let is_held = |member: &MemberStatus| {
@@ -81,7 +81,7 @@ impl Held {
         }
     }
 
-    /// Why no device is taken in.
+    /// Failure to add a device when no member is lost.
     pub fn none_lost(&self) -> Failure {
         let file = self.file().display();
         let next = format!(
@@ -91,7 +91,7 @@ impl Held {
         Failure::with_next(Error::invalid("no member is lost"), next)
     }
 
-    /// Why a member cannot be copied to `new`.
+    /// Failure to copy a member to `new`.
     pub fn not_replaceable(&self, new: &Path, error: Error) -> Failure {
         match error.kind() {
             Kind::Invalid => {
@@ -102,7 +102,7 @@ impl Held {
         }
     }
 
-    /// Why members were not rebuilt.
+    /// Failure to rebuild members.
     pub fn not_rebuilt(&self, error: Error) -> Failure {
         let is_rebuilding = self.states().iter().any(|state| matches!(state, State::Rebuilding { .. }));
         match error.kind() {
@@ -129,7 +129,7 @@ impl Held {
         Err(Failure::with_next(Error::invalid(what), format!("name a device of {} or more", size(least))))
     }
 
-    /// What brings redundancy back.
+    /// How to restore redundancy.
     fn mending(&self) -> String {
         let (file, states) = (self.file().display(), self.states());
         if states.contains(&State::Missing) {

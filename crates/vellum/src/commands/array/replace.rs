@@ -1,4 +1,4 @@
-//! `array replace`: and how it goes on where a server was killed.
+//! `array replace`, and how a replacement continues after a server was killed.
 
 use super::held::Held;
 use super::order::Order;
@@ -47,14 +47,14 @@ impl Args {
     }
 }
 
-/// A copy that goes on beside requests, until it is dropped.
+/// A copy that runs concurrently with requests, until it is dropped.
 pub struct Copying {
     ends: Arc<AtomicBool>,
     task: Option<Task>,
 }
 
 impl Copying {
-    /// Begins again what a server that was killed, or stopped, had begun.
+    /// Resumes a replacement that a killed or stopped server had begun.
     pub fn resume(held: &Arc<Held>) -> Result<Option<Copying>, Failure> {
         let Some(Replacing { old, new, .. }) = held.replacing()? else { return Ok(None) };
         let (mark, device) = match held.begun(&new) {
@@ -94,7 +94,7 @@ impl Drop for Copying {
 }
 
 impl Held {
-    /// Copies a member's device to another, which then is the member. False if it was ended, or the array closes.
+    /// Copies a member's device to another, which then becomes the member. False if stopped, or the array is closing.
     pub fn replace(
         &self,
         old: &str,
@@ -120,7 +120,7 @@ impl Held {
         done
     }
 
-    /// The device that was prepared for what the file says is replaced, if this is it.
+    /// The device prepared for the replacement that the file states, if `new` is that device.
     fn begun(&self, new: &Path) -> Result<Option<(Mark, Device)>, Failure> {
         let named = ArrayFile::load(self.file())?.replacing.filter(|replacing| replacing.new == new);
         let Some(named) = named else { return Ok(None) };
@@ -135,7 +135,7 @@ impl Held {
         }
     }
 
-    /// Copies to a device that is prepared, and nobody else does.
+    /// Copies to a prepared device, if no other copy is running.
     fn copy_alone(
         &self,
         mark: &Mark,
@@ -147,8 +147,8 @@ impl Held {
         self.copy(&alone, mark, new, device, go_on)
     }
 
-    /// The device that the array has in the end is named; what was taken back is forgotten, what ends with the server
-    /// is not.
+    /// Names the device that the array has in the end. A cancelled replacement is removed from the file; one that ends
+    /// with the server is not.
     fn copy(
         &self,
         _alone: &MutexGuard<'_, ()>,
@@ -173,7 +173,7 @@ impl Held {
         Ok(done?)
     }
 
-    /// What is left to be replaced. What was done when the server was killed is named so.
+    /// The replacement left to do. If it was complete when the server was killed, only the file is updated.
     fn replacing(&self) -> Result<Option<Replacing>, Failure> {
         let Some(replacing) = ArrayFile::load(self.file())?.replacing else { return Ok(None) };
         let members = self.array().array().status().members;

@@ -1,4 +1,4 @@
-//! `array serve`: an array over NBD or as a file; what is to be rebuilt is rebuilt meanwhile.
+//! `array serve`: an array over NBD or as a file, with rebuilds in the background.
 
 use super::control::Control;
 use super::held::Held;
@@ -43,7 +43,7 @@ pub struct Args {
     service: Service,
 }
 
-/// Requests of one NBD client that wait for disks at once.
+/// Concurrent requests of one NBD client that wait for disks.
 const NBD_AT_ONCE: usize = 16;
 
 /// NBD or FUSE.
@@ -92,7 +92,7 @@ impl Args {
     }
 }
 
-/// Keeps an array open behind a door until a signal, then closes both. Takes orders meanwhile.
+/// Serves an array through a door until a signal, then closes both. Accepts orders meanwhile.
 pub fn keep_open(target: &Target, service: Service, door: Door, ui: &Ui) -> Outcome {
     door.check().map_err(|error| target.in_use(error))?;
     let stop = Stop::on_signals()?;

@@ -1,10 +1,10 @@
-//! How an array is served, whatever the door.
+//! How an array is served, for any door.
 
 use vellum::array::Device;
 use vellum::base::{Error, RealEnv, Result};
 use vellum::media::{Hdd, HddModel};
 
-/// Requests through FUSE that are worked on at once: threads wait for disks, not for cores.
+/// Concurrent requests through FUSE: threads wait for disks, not for cores.
 pub const FUSE_THREADS: usize = 16;
 
 /// What `serve` and `mount` share.
@@ -22,7 +22,7 @@ fn parse_drive(name: &str) -> Result<HddModel> {
 }
 
 impl Service {
-    /// A member as it is to be.
+    /// A member's device, paced if requested.
     pub fn member(&self, device: Device) -> Result<Device> {
         match self.pace {
             None => Ok(device),

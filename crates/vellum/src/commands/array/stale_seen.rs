@@ -1,4 +1,4 @@
-//! Rows whose parity was put off, as the devices of an array say that nobody has open, and what becomes of them.
+//! Stale rows (parity update deferred), as recorded by the devices of an array not open, and what happens to them.
 
 use crate::text;
 use serde::Serialize;
@@ -9,32 +9,32 @@ use vellum::base::Error;
 
 /// See the module.
 pub struct StaleSeen {
-    /// An error if nobody can be read who knows.
+    /// An error if no device that records them can be read.
     rows: Result<u64, Error>,
-    /// Of how many of them the cache has what their parity lacks.
+    /// Number of these for which the cache has what their parity lacks.
     kept: u64,
     fate: Fate,
     /// Members that do not have all their data.
     lacking: Vec<usize>,
-    /// Some of those were there when the array was last used.
+    /// Some of these were present when the array was last used.
     may_come_back: bool,
 }
 
-/// What becomes of their parity when the array is opened.
+/// What happens to their parity when the array is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fate {
-    /// It is updated by what the cache has.
+    /// It is updated from the cache.
     Updated,
-    /// It is made anew from data.
+    /// It is recomputed from data.
     #[serde(rename = "made anew")]
     MadeAnew,
-    /// What it lacks of a member that is not there is lost.
+    /// What it lacks of a missing member is lost.
     Lost,
 }
 
 impl StaleSeen {
-    /// Of an array with these members.
+    /// For an array with these members.
     pub fn of(survey: &Survey, members: &[Device], found: &Devices) -> StaleSeen {
         let table = &survey.newest.table;
         let absent = survey.absent_roles();
@@ -56,17 +56,17 @@ impl StaleSeen {
         StaleSeen { rows, kept, fate, lacking, may_come_back }
     }
 
-    /// How many, if that is known.
+    /// Number of stale rows, if known.
     pub fn rows(&self) -> Option<u64> {
         self.rows.as_ref().ok().copied()
     }
 
-    /// None: there are none.
+    /// None if there are no stale rows.
     pub fn fate(&self) -> Option<Fate> {
         (self.rows() != Some(0)).then_some(self.fate)
     }
 
-    /// What opening the array would cost, for people; nothing: it costs no data.
+    /// What opening the array would lose, for display; empty if no data.
     pub fn costs(&self) -> String {
         match (&self.rows, self.fate()) {
             (Ok(rows), Some(Fate::Lost)) => {
@@ -82,7 +82,7 @@ impl StaleSeen {
         }
     }
 
-    /// A line for people.
+    /// A line for display.
     pub fn describe(&self) -> String {
         let rows = match &self.rows {
             Ok(0) => return "stale rows: none: parity lacks nothing\n".into(),

@@ -1,4 +1,4 @@
-//! What of a device may be lost that is taken in.
+//! What may be lost on a device that is taken.
 
 use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct Take {
 }
 
 impl Take {
-    /// Refuses what is there already, unless it may be lost.
+    /// Refuses an existing file or device, unless its contents may be lost.
     pub fn check_there(&self, path: &Path) -> Result<(), Failure> {
         if self.erase || path.symlink_metadata().is_err() {
             return Ok(());
@@ -33,7 +33,7 @@ impl Take {
         Err(Failure::with_next(Error::invalid(format!("{} {what}", path.display())), next))
     }
 
-    /// Refuses a device that another array has than `ours`, unless it may be lost, too.
+    /// Refuses a device of an array other than `ours`, unless that may be lost as well.
     pub fn check(&self, path: &Path, device: &Device, ours: Option<&Id>) -> Result<(), Failure> {
         let is_ours = |array: &Option<Id>| ours.is_some() && array.as_ref() == ours;
         match owner(device).filter(|owner| !is_ours(&owner.array)) {

@@ -1,4 +1,4 @@
-//! The array that a command is about, and what is said of it.
+//! The array of a command, and its description.
 
 use super::cache_shown::CacheSaid;
 use super::control;
@@ -19,19 +19,19 @@ use vellum::array::{Array, Device, Id, Options, State, assemble, hex};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, Kind, RealEnv, SECTOR_BYTES};
 
-/// An array, the device of its cache, and the names of its members' devices.
+/// An array, the devices of its cache, and the paths of its members' devices.
 pub type Bare = (Array, CacheDevices, BTreeMap<Id, PathBuf>);
 
 /// An array with its cache.
 pub struct Assembled {
     pub cached: CachedArray,
-    /// Of its members' devices, by the ids of members.
+    /// Paths of the members' devices, by member id.
     pub names: BTreeMap<Id, PathBuf>,
-    /// Why the cache that the file names is not used, if it is not.
+    /// Why the cache that the file names is not used, if so.
     pub why_unused: Option<String>,
 }
 
-/// What an array's cache is kept on, as far as it is there and wanted.
+/// The devices of an array's cache that are present and wanted.
 pub struct CacheDevices {
     named: ArrayFile,
     ssd: Option<Device>,
@@ -61,7 +61,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Assembles the array. Devices that are missing are told.
+    /// Assembles the array. Reports missing devices.
     pub fn assemble(&self, service: Option<Service>, ui: &Ui) -> Result<Assembled, Failure> {
         let (array, cache, names) = self.assemble_bare(service, ui, true)?;
         let CacheDevices { named, ssd, nvram, absent } = cache;
@@ -96,13 +96,13 @@ impl Target {
         Ok(Assembled { cached, names, why_unused })
     }
 
-    /// How its cache is run.
+    /// Options of its cache.
     pub fn cache_options(&self) -> CacheOptions {
         CacheOptions { without_cache: self.force, ..CacheOptions::default() }
     }
 
-    /// The array without its cache, and that, if it is there and wanted. `service`: if it is to be served. Else it is
-    /// opened for an order, and a member that happens to be away would be out by that alone.
+    /// Assembles the array without its cache, and opens that if present and wanted. `service`: if it is to be served.
+    /// Otherwise it is opened for an order, which must not cause a temporarily missing member to be lost.
     pub fn assemble_bare(
         &self,
         service: Option<Service>,
@@ -142,7 +142,7 @@ impl Target {
         Ok((array, CacheDevices { named, ssd: devices.cache, nvram: devices.nvram, absent }, names))
     }
 
-    /// A device, or where it is to be served, is in use: perhaps by a server of this array.
+    /// A device, or the place to serve it at, is in use, perhaps by a server of this array.
     pub fn in_use(&self, error: Error) -> Failure {
         let is_served = error.kind() == Kind::Busy
             && matches!(control::ask(&self.file, &Order::Show, &mut |_, _| true), Ok(Some(_)));
@@ -166,7 +166,7 @@ pub struct Shown {
     rows: u64,
     log: String,
     state: String,
-    /// Why it takes no writes any more.
+    /// Why it no longer accepts writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended: Option<String>,
     stale_rows: u64,
@@ -181,18 +181,18 @@ pub struct Shown {
     cache: Option<CacheSaid>,
 }
 
-/// A member's device that is copied to another, or was when it was stopped.
+/// A member's device that is being copied to another, or was when the copy was stopped.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Copied {
     pub old: PathBuf,
     pub new: PathBuf,
-    /// If it is going on.
+    /// Present while the copy is running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_copied: Option<u64>,
 }
 
 impl Copied {
-    /// A line for people.
+    /// A line for display.
     pub fn describe(&self, rows: u64) -> String {
         let how = match self.rows_copied {
             Some(done) => text::percent(done, rows),
@@ -202,7 +202,7 @@ impl Copied {
     }
 }
 
-/// One of its members.
+/// A member of the array.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Member {
     role: usize,
@@ -216,15 +216,15 @@ pub struct Member {
 }
 
 impl Member {
-    /// As a device says it that nobody has open.
+    /// For an array that is not open.
     pub fn of(role: usize, device: Option<PathBuf>, state: &str, rows_rebuilt: Option<u64>) -> Member {
         Member { role, device, state: state.into(), rows_rebuilt, reason: None }
     }
 }
 
 impl Shown {
-    /// What an assembled array says of itself, with its devices as the file names them.
-    /// `why_unused`: its cache, if it was opened without it.
+    /// State of an assembled array, with its devices as the file names them. `why_unused`: why it was opened without
+    /// its cache, if so.
     pub fn of(
         cached: &CachedArray,
         name: impl Fn(&Id) -> Option<PathBuf>,
@@ -258,19 +258,19 @@ impl Shown {
         }
     }
 
-    /// And a member is being replaced.
+    /// Adds the member that is being replaced.
     pub fn with_replacing(self, replacing: Option<Copied>) -> Shown {
         Shown { replacing, ..self }
     }
 
-    /// Whether all members are active, its cache is in use if it has one, and it takes writes.
+    /// Whether all members are active, the cache is in use if there is one, and writes are accepted.
     pub fn is_whole(&self) -> bool {
         self.ended.is_none()
             && self.members.iter().all(|member| member.state == state_name(State::Active))
             && self.cache.as_ref().is_none_or(CacheSaid::is_usable)
     }
 
-    /// Rows whose parity was put off, for people; a cache that is in use says it itself.
+    /// Stale rows, for display; a cache in use reports them itself.
     fn stale(&self) -> String {
         let has_cache = self.cache.as_ref().is_some_and(CacheSaid::is_usable);
         match self.stale_rows {
@@ -285,12 +285,12 @@ impl Shown {
         }
     }
 
-    /// Whether sectors are lost with a member and what parity lacked.
+    /// Whether sectors are lost, because a member is and parity lacked them.
     pub fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// What a server says of an array that lacks members, and what to do about it.
+    /// Describes an array that lacks members, and what to do about it.
     pub fn degraded(&self, file: &Path) -> Option<String> {
         let roles = |state| {
             let roles = self.members.iter().filter(|member| member.state == state_name(state));
@@ -307,7 +307,7 @@ impl Shown {
         }
     }
 
-    /// For people.
+    /// For display.
     pub fn describe(&self) -> String {
         let mut table = Table::new(&[Align::Right, Align::Left, Align::Left, Align::Left]);
         for member in &self.members {
@@ -344,7 +344,7 @@ impl Shown {
     }
 }
 
-/// As in `--json`.
+/// Name as in `--json`.
 pub fn state_name(state: State) -> &'static str {
     match state {
         State::Active => "active",
@@ -353,7 +353,7 @@ pub fn state_name(state: State) -> &'static str {
     }
 }
 
-/// How many rows a member has that is rebuilt.
+/// Rows done of a member that is being rebuilt.
 pub fn rows_of(state: State) -> Option<u64> {
     match state {
         State::Rebuilding { rows } => Some(rows),
@@ -361,7 +361,7 @@ pub fn rows_of(state: State) -> Option<u64> {
     }
 }
 
-/// As in `--json`.
+/// Name as in `--json`.
 pub fn log_name(log: vellum::array::LogPlace) -> &'static str {
     match log {
         vellum::array::LogPlace::None => "none",

@@ -1,5 +1,5 @@
-//! Why an array is not opened: which of its devices that is about, and what to do next. `detach-cache` has a `--force`
-//! of its own, so that what only the other commands can force is done by one of those first.
+//! Why an array is not opened: which of its devices is the cause, and what to do next. `detach-cache` has a `--force`
+//! of its own, so what only the `--force` of other commands allows must be done by one of those first.
 
 use super::devices::{Absent, has_write_hole};
 use super::target::Target;
@@ -10,11 +10,11 @@ use vellum::array::{Device, State, survey};
 use vellum::array_file::ArrayFile;
 use vellum::base::{Error, Kind};
 
-/// What of an array was opened, and what was not.
+/// Opened and unopened parts of an array.
 pub struct Parts<'a> {
-    /// What its file names.
+    /// The contents of its file.
     pub named: &'a ArrayFile,
-    /// Devices that are used as members.
+    /// Devices used as members.
     pub members: &'a [Device],
     /// Members' devices that cannot be opened.
     pub away: &'a [(PathBuf, Error)],
@@ -23,7 +23,7 @@ pub struct Parts<'a> {
 }
 
 impl Target {
-    /// Why its members and its log do not make the array.
+    /// Failure to assemble members and log.
     pub fn not_assembled(&self, error: Error, parts: &Parts<'_>) -> Failure {
         let (file, log) = (self.file.display(), parts.named.log.as_deref());
         let (force, then) = self.by_force();
@@ -74,7 +74,7 @@ impl Target {
         Failure::with_next(error, next)
     }
 
-    /// Why the array is not opened with its cache. What the file names and cannot be opened comes first.
+    /// Failure to open the array with its cache. Named devices that cannot be opened take precedence.
     pub fn cache_refused(&self, error: Error, named: &ArrayFile, absent: &[Absent]) -> Failure {
         let file = self.file.display();
         let gone = format!("if it is gone for good: vellum array detach-cache --force {file}");
@@ -101,8 +101,8 @@ impl Target {
         }
     }
 
-    /// Refuses, before anything is written, an array that is not to be opened with this cache, or without one: a
-    /// member that is missing can come back only as long as the others have not gone on without it.
+    /// Refuses, before anything is written, an array that must not be opened with this cache, or without one: a missing
+    /// member can come back only as long as the others have not continued without it.
     pub fn check_cache(
         &self,
         parts: &Parts<'_>,
@@ -120,19 +120,19 @@ impl Target {
             check_left_together(&found.newest, ssd, nvram).map_err(refused)?;
         }
         let absent = found.absent_roles();
-        // What the log cannot say, assembling says.
+        // If the log cannot be read, the assembly reports that.
         if absent.is_empty() {
             return Ok(());
         }
         let Ok(stale) = found.stale_rows(parts.members, log) else { return Ok(()) };
-        // The cache is the right one: it may not be emptied while a member is missing.
+        // The cache is the right one: it must not be emptied while a member is missing.
         let may_come_back = absent.iter().any(|role| found.newest.table[*role].state != State::Missing);
         foresee(&found, &stale, ssd, nvram)
             .map(drop)
             .map_err(|error| self.member_is_needed(error, may_come_back.then_some(parts.away)))
     }
 
-    /// The cache cannot be used while a member is missing; if it counts when it is back, what its device was.
+    /// The cache cannot be used while a member is missing; `away` are missing devices if the member may come back.
     fn member_is_needed(&self, error: Error, away: Option<&[(PathBuf, Error)]>) -> Failure {
         let (force, then) = self.by_force();
         let away =
@@ -156,7 +156,7 @@ impl Target {
         survey(&members).is_ok_and(|found| found.newest.bond != 0)
     }
 
-    /// Why there is no cache to let go of.
+    /// Failure if there is no cache to detach.
     pub fn names_no_cache(&self, named: &ArrayFile) -> Failure {
         let file = self.file.display();
         if !self.is_bound(named) {
@@ -171,7 +171,7 @@ impl Target {
         Failure::with_next(Error::invalid(what), next)
     }
 
-    /// What goes on without something, and what to do after it.
+    /// The option or command that continues without something, and what to do after it.
     fn by_force(&self) -> (String, &'static str) {
         match self.detaches {
             false => ("--force".into(), ""),
@@ -183,7 +183,7 @@ impl Target {
     }
 }
 
-/// A device that cannot be used as it is: the same command works when it is what it was.
+/// Turns a usage error into a missing device: the same command works when the device is back as it was.
 fn no_usage(error: Error) -> Error {
     match error.kind() {
         Kind::Invalid => Error::new(Kind::Gone, error.to_string()),

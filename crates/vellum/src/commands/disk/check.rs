@@ -1,4 +1,4 @@
-//! `disk check`: does everything agree, can everything be read?
+//! `disk check`: checks consistency, and that everything is readable.
 
 use super::target::open_to_read;
 use crate::failure::{Outcome, Verdict};
@@ -56,7 +56,7 @@ impl<'a> Checked<'a> {
         Checked { image, clean: report.is_clean(), report, dedup: None }
     }
 
-    /// With what a search for copies did.
+    /// Adds the results of a search for copies.
     pub fn with_dedup(self, dedup: Option<DedupReport>) -> Checked<'a> {
         Checked { dedup, ..self }
     }
@@ -65,7 +65,7 @@ impl<'a> Checked<'a> {
         if self.clean { Verdict::Fine } else { Verdict::Problems }
     }
 
-    /// One line if all is well, else what is wrong and what to do.
+    /// One line if all is well, otherwise what is wrong and what to do.
     pub fn describe(&self) -> String {
         let report = self.report;
         let mut text = format!("{}: {} slots read", self.image, report.slots_read);

@@ -1,4 +1,4 @@
-//! `disk create`: a new disk in a new image.
+//! `disk create`: creates a disk in a new image.
 
 use super::target::{CONSENT, Code, Risk, wants_consent};
 use crate::endurance::parse_tbw;
@@ -169,7 +169,7 @@ impl Args {
         Ok(geometry)
     }
 
-    /// Makes the disk beside the old file, then puts it in its place: at every moment one of them is there.
+    /// Makes the disk beside the old file, then replaces that: at any moment one of them exists.
     fn replace(&self, config: &Config, ui: &Ui) -> Result<Geometry, Failure> {
         let name = self.image.display();
         if !self.force {
@@ -184,7 +184,7 @@ impl Args {
         let beside = PathBuf::from(beside);
         let geometry = self.make(config, &beside, ui)?;
         if let Err(e) = std::fs::rename(&beside, &self.image) {
-            let _ = std::fs::remove_file(&beside); // the error to tell is the first
+            let _ = std::fs::remove_file(&beside); // the first error is reported
             return Err(Error::io(format!("replace {name}"), e).into());
         }
         Ok(geometry)
@@ -222,7 +222,7 @@ impl Created {
     }
 }
 
-/// Refuses a size or a shape that no disk can have.
+/// Refuses an impossible size or shape.
 fn check(config: &Config) -> Result<(), Failure> {
     vellum::shape::sectors(config)
         .map_err(|e| Failure::with_next(e, "choose a whole number of 4KiB sectors, such as --size 16GiB"))?;
@@ -232,7 +232,7 @@ fn check(config: &Config) -> Result<(), Failure> {
     })
 }
 
-/// Locks the file that is to be replaced, so that nobody loses a disk he is using.
+/// Locks the file that is to be replaced, so that no disk in use is lost.
 fn hold_old(path: &Path) -> Result<File, Failure> {
     let name = path.display();
     if !path.is_file() {

@@ -1,4 +1,4 @@
-//! `disk dump`: all metadata as text.
+//! `disk dump`: prints all metadata as text.
 
 use super::target::open_flash;
 use crate::failure::{Failure, Outcome, Verdict};
@@ -33,7 +33,7 @@ pub struct Args {
     force: bool,
 }
 
-/// The mode of files that hold what a disk or a store does.
+/// Mode of files with the contents of a disk or a store.
 const OWNER_ONLY: u32 = 0o600;
 
 impl Args {
@@ -61,14 +61,14 @@ impl Args {
     }
 }
 
-/// True if nobody reads any more: `vellum disk dump d | head`.
+/// True if the reader has closed the pipe: `vellum disk dump d | head`.
 fn is_gone(error: &Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
     cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// A new file that its owner alone can read: it takes what a disk or a store holds. An old one is kept unless it is to
-/// be replaced.
+/// Creates a file that only its owner can read, for the contents of a disk or a store. An existing one is kept unless
+/// `force`d.
 pub fn create(path: &Path, force: bool) -> Result<File, Failure> {
     let name = path.display();
     let mut how = OpenOptions::new();
@@ -84,8 +84,8 @@ pub fn create(path: &Path, force: bool) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Takes what an old file holds away, and from others the right to read what will be in it: before anything is. A pipe
-/// or a terminal is left as it is.
+/// Truncates an existing file, and first removes others' permission to read what will be written. A pipe or a terminal
+/// is left unchanged.
 fn empty(file: &File) -> io::Result<()> {
     let meta = file.metadata()?;
     if !meta.is_file() {

@@ -1,4 +1,4 @@
-//! `disk inspect`: what the formats make of an image.
+//! `disk inspect`: interprets an image according to the formats.
 
 use super::target::{advise, open_flash};
 use crate::failure::{Outcome, Verdict};

@@ -1,4 +1,4 @@
-//! Disks: make them, use them, look after them.
+//! Commands for disks: creation, use, maintenance.
 
 mod check;
 mod create;
@@ -53,7 +53,7 @@ enum Command {
 }
 
 impl Args {
-    /// Runs the command that was asked for.
+    /// Runs the given command.
     pub fn run(self, ui: &Ui) -> Outcome {
         match self.command {
             Command::Create(args) => args.run(ui),

@@ -1,4 +1,4 @@
-//! `disk record`: what a host sends to a disk, written down.
+//! `disk record`: records what a host sends to a disk.
 
 use super::dump;
 use super::serve::CommonArgs;
@@ -20,7 +20,7 @@ use vellum::serve::{Endpoint, Stop};
 use vellum::trace::vtrace::Header;
 use vellum::trace::{Format, ReadOptions, Recorder, RequestKind, Summary};
 
-/// A recorder that is killed has not lost more than this.
+/// A recorder that is killed loses at most this much.
 const SAVE_EVERY: Duration = Duration::from_secs(2);
 
 /// Record what a file system or a VM sends to a disk, with fingerprints in place of contents, or with all bytes
@@ -76,7 +76,7 @@ struct Recorded {
     written_bytes: u64,
     reads: u64,
     read_bytes: u64,
-    /// Sectors written whose bytes the trace has.
+    /// Written sectors whose bytes are in the trace.
     kept_sectors: u64,
     flushes: u64,
     trims: u64,
@@ -131,7 +131,7 @@ impl Args {
         let held = offer.hold(door, recorder.clone(), &stop, ui);
         ended.stop();
         saver.join();
-        // Whatever happened to the door, what was recorded is worth having.
+        // Whatever happened to the door, the recording is worth keeping.
         let finished = recorder.finish().and_then(|out| sync(out, &self.to)).map_err(Failure::from);
         drop(recorder);
         doors::close(stack, &name, &before, held.and(finished), ui)?;

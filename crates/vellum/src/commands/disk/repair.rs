@@ -1,4 +1,4 @@
-//! `disk repair`: a new map from everything that is on the flash.
+//! `disk repair`: rebuilds the map from everything on the flash.
 
 use super::target::advise;
 use crate::failure::{Failure, Outcome, Verdict};
@@ -58,7 +58,7 @@ impl Args {
         let repaired = tools::repair(flash.clone(), RealEnv::new(), &options, ui.progress("repair"));
         let closed = vellum::stack::close_flash(flash);
         if self.write && (repaired.is_err() || closed.is_err()) {
-            // It is not to be seen again.
+            // These problems will not be found again.
             mended.problems.iter().for_each(|problem| ui.remark(problem));
         }
         let report = repaired.map_err(|e| self.no_use(e))?;
@@ -70,7 +70,7 @@ impl Args {
         Ok(if is_whole { Verdict::Fine } else { Verdict::Problems })
     }
 
-    /// Advice that does not lead back here.
+    /// Advice other than to repair.
     fn no_use(&self, error: Error) -> Failure {
         match error.kind() {
             Kind::Corrupt if !error.to_string().contains("header") => Failure::with_next(

@@ -1,4 +1,4 @@
-//! `disk restore`: metadata from a dump.
+//! `disk restore`: restores metadata from a dump.
 
 use super::target::open_flash;
 use crate::failure::{Failure, Outcome, Verdict};

@@ -1,4 +1,4 @@
-//! `disk scrub`: read everything, and move what is about to fail; find what is stored more than once.
+//! `disk scrub`: reads everything and moves what is about to fail; finds what is stored more than once.
 
 use super::check::Checked;
 use super::target::{Risk, open_image};

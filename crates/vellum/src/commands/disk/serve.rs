@@ -1,4 +1,4 @@
-//! `disk serve`: a disk over NBD or as a file.
+//! `disk serve`: serves a disk over NBD or as a file.
 
 use super::target::Target;
 use crate::doors::{self, Door, Offer, check_reach, parse_endpoint};
@@ -74,7 +74,7 @@ impl Args {
 }
 
 impl CommonArgs {
-    /// Refuses sockets that strangers could reach.
+    /// Refuses sockets that are reachable by strangers.
     pub fn check(&self, door: &Door) -> Result<(), Failure> {
         if let Door::Nbd { endpoint, .. } = door {
             check_reach(endpoint, self.allow_remote)?;
@@ -82,7 +82,7 @@ impl CommonArgs {
         self.metrics.as_ref().map_or(Ok(()), |at| check_reach(at, self.allow_remote))
     }
 
-    /// Keeps a disk open behind a door until a signal, then closes both.
+    /// Serves a disk through a door until a signal, then closes both.
     pub fn keep_open(self, target: &Target, door: Door, read_only: bool, ui: &Ui) -> Outcome {
         self.check(&door)?;
         let stop = Stop::on_signals()?;

@@ -1,4 +1,4 @@
-//! `--ses`: who undoes a device's scrambler for deduplication (ses-dedup.txt, section III).
+//! `--ses`: whether device or host undoes the device's scrambler for deduplication (ses-dedup.txt, section III).
 
 use crate::failure::Failure;
 use clap::ValueEnum;

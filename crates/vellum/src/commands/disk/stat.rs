@@ -1,4 +1,4 @@
-//! `disk stat`: ledger, SMART fields, wear; also of a disk that is in use.
+//! `disk stat`: ledger, SMART fields, wear; also for a disk in use.
 
 use super::target::open_to_read;
 use crate::failure::{Failure, Outcome, Verdict};
@@ -42,7 +42,7 @@ impl Args {
     }
 }
 
-/// The figures as text, or as a line of JSON, from whoever has the disk open, or from the image itself.
+/// The figures as text, or as a line of JSON, from the process that has the disk open, or else from the image.
 fn page(image: &Path, ui: &Ui) -> Result<String, Failure> {
     let name = if ui.json { "/stat.json" } else { "/stat.txt" };
     match open_to_read(image, ui) {

@@ -1,4 +1,4 @@
-//! Which disk a command works on: an image, or one made in memory for the occasion.
+//! The disk that a command works on: an image, or a temporary one in memory.
 
 use super::ses::SesArgs;
 use crate::failure::Failure;
@@ -76,14 +76,14 @@ pub struct Code {
 }
 
 impl Code {
-    /// Writes what was asked for into a configuration.
+    /// Sets the given options in a configuration.
     pub fn set(&self, flash: &mut FlashConfig) {
         flash.ecc = self.ecc;
         flash.codeword = self.codeword;
         flash.scrambler = self.scrambler.unwrap_or_default();
     }
 
-    /// The first of these options that is there.
+    /// The first of these options that is given.
     fn given(&self) -> Option<&'static str> {
         let given = [
             ("--ecc", self.ecc.is_some()),
@@ -109,7 +109,7 @@ impl TuningArgs {
 }
 
 impl Target {
-    /// Opens the disk. It finds its journals itself if `journals` is empty.
+    /// Opens the disk. If `journals` is empty, it finds its journals itself.
     pub fn open(&self, read_only: bool, journals: &[JournalRange], ui: &Ui) -> Result<Stack, Failure> {
         let mut mode = OpenMode {
             read_only,
@@ -137,7 +137,7 @@ impl Target {
         Ok(stack)
     }
 
-    /// Clap does not say it: what an option requires it forgets where that conflicts with what is given.
+    /// Clap does not refuse this: it drops the requirement of an option that conflicts with what is given.
     fn refuse_dedup_of(&self, image: &Path) -> Result<(), Failure> {
         let Some(dedup) = self.dedup else { return Ok(()) };
         let (name, dedup) = (image.display(), dedup_text(dedup));
@@ -152,7 +152,7 @@ impl Target {
         ))
     }
 
-    /// The same of how pages are coded.
+    /// The same for the coding of pages.
     fn refuse_code_of(&self, image: &Path) -> Result<(), Failure> {
         let Some(option) = self.code.given() else { return Ok(()) };
         let name = image.display();
@@ -164,7 +164,7 @@ impl Target {
         ))
     }
 
-    /// What to call it.
+    /// Its name, for messages.
     pub fn name(&self) -> String {
         match &self.image {
             Some(image) => image.display().to_string(),
@@ -173,7 +173,7 @@ impl Target {
     }
 }
 
-/// Opens a disk for reading only, and leaves its image as it is.
+/// Opens a disk read-only, leaving its image unchanged.
 pub fn open_to_read(image: &Path, ui: &Ui) -> Result<Stack, Failure> {
     open_image(image, true, &Risk { i_know_this_can_corrupt: false }, ui)
 }
@@ -183,7 +183,7 @@ pub fn open_flash(image: &Path, read_only: bool) -> Result<Arc<Coded<Nand>>, Fai
     Image::open(image, read_only).map(Arc::new).map_err(|e| advise(e, image))
 }
 
-/// Opens a disk for writing, or not.
+/// Opens a disk, for writing unless `read_only`.
 pub fn open_image(image: &Path, read_only: bool, risk: &Risk, ui: &Ui) -> Result<Stack, Failure> {
     let mode = OpenMode { read_only, accept_corruption: risk.i_know_this_can_corrupt, ..OpenMode::default() };
     open_as(image, mode, ui)
@@ -198,7 +198,7 @@ fn open_as(image: &Path, mode: OpenMode, ui: &Ui) -> Result<Stack, Failure> {
     Ok(stack)
 }
 
-/// Advice that knows the image.
+/// Advice that names the image.
 pub fn advise(error: Error, image: &Path) -> Failure {
     let name = image.display();
     let next = match error.kind() {
@@ -232,11 +232,11 @@ pub fn advise(error: Error, image: &Path) -> Failure {
     Failure::with_next(error, next)
 }
 
-/// Advice for whoever wants a disk that can corrupt.
+/// Advice for a disk that can corrupt data.
 pub const CONSENT: &str =
     "use dedup mode journal, which saves more and compares every byte; or say --i-know-this-can-corrupt";
 
-/// True if a disk was refused for want of `--i-know-this-can-corrupt`.
+/// True if a disk was refused because `--i-know-this-can-corrupt` was not given.
 pub fn wants_consent(error: &Error) -> bool {
     error.to_string().contains("can corrupt")
 }

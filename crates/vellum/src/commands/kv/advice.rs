@@ -1,4 +1,4 @@
-//! What to do about a store that does not open, or fails: the usual advice speaks of disks.
+//! What to do about a store that does not open or fails: the default advice is for disks.
 
 use crate::failure::Failure;
 use std::io::{self, ErrorKind};
@@ -6,12 +6,12 @@ use std::path::Path;
 use vellum::base::{Error, Kind};
 use vellum::kv::{Store, is_unfinished, named};
 
-/// How an error of the system begins where a file may not be so long.
+/// Beginning of the system's error for a file that would exceed the size limit.
 const TOO_LARGE: &str = "File too large";
-/// What is said of a file that became shorter while it was read, before what a program is to do.
+/// What is reported if a file became shorter while it was read, followed by what a program should do.
 const UNMAPPED: &str = "it could not be read where it is mapped";
 
-/// The failure of a store at `path`, with what to do.
+/// The failure of a store at `path`, with advice.
 pub fn advise(error: Error, path: &Path) -> Failure {
     if is_unfinished(path) {
         return unfinished(path);
@@ -58,7 +58,7 @@ pub fn advise(error: Error, path: &Path) -> Failure {
     Failure::with_next(error, next)
 }
 
-/// Who runs a command has no iterator to seek with.
+/// Removes advice to seek again, since commands have no iterator.
 fn for_commands(error: Error) -> Error {
     let said = error.to_string();
     match said.split_once(UNMAPPED) {
@@ -67,7 +67,7 @@ fn for_commands(error: Error) -> Error {
     }
 }
 
-/// What to do where `--reuse relink` cannot be.
+/// What to do if `--reuse relink` is not possible.
 pub fn next_of_sharing(error: &Error) -> Option<&'static str> {
     let is_it = error.kind() == Kind::Unsupported && error.to_string().contains("in two tables at once");
     is_it.then_some(
@@ -76,7 +76,7 @@ pub fn next_of_sharing(error: &Error) -> Option<&'static str> {
     )
 }
 
-/// The failure of making a store at `out` of the one at `from`.
+/// Failure to make a store at `out` from the one at `from`.
 pub fn advise_copy(error: Error, from: &Path, out: &Path) -> Failure {
     match error.kind() {
         Kind::NoSpace => {
@@ -98,7 +98,7 @@ pub fn advise_copy(error: Error, from: &Path, out: &Path) -> Failure {
     }
 }
 
-/// Refuses to make something of a store in its directory, or over its image.
+/// Refuses to create something in a store's directory, or over its image.
 pub fn refuse_inside(out: &Path, from: &Path) -> Result<(), Failure> {
     let real = |path: &Path| path.canonicalize().ok();
     let there = std::path::absolute(out).ok().and_then(|out| out.ancestors().find_map(real));
@@ -111,7 +111,7 @@ pub fn refuse_inside(out: &Path, from: &Path) -> Result<(), Failure> {
     }
 }
 
-/// A path where no store is.
+/// Failure for a path without a store.
 pub fn missing(path: &Path) -> Failure {
     if is_unfinished(path) {
         return unfinished(path);
@@ -126,7 +126,7 @@ pub fn missing(path: &Path) -> Failure {
     Failure::with_next(error, next)
 }
 
-/// An error if nobody can say whether there is a store.
+/// Fails if it cannot be determined whether there is a store.
 fn looked_into(path: &Path) -> io::Result<()> {
     if !path.metadata()?.is_dir() {
         return Ok(());
@@ -138,7 +138,7 @@ fn looked_into(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A log store where an order of keys is needed.
+/// Failure of an operation that needs ordered keys, on a log store.
 pub fn has_no_order(path: &Path) -> Failure {
     let path = path.display();
     let what = format!("{path} is a log store (engine log): its keys have no order");
@@ -160,7 +160,7 @@ fn unfinished(path: &Path) -> Failure {
     )
 }
 
-/// What is said if one asked for `--strict`.
+/// Advice if `--strict` was given.
 const DAMAGED_LOG: &str = "without --strict the log ends there, as if the power had gone; `vellum kv repair` takes what \
                            follows, too: keep a copy first";
 
@@ -173,7 +173,7 @@ fn damaged(path: &Path) -> String {
     format!("keep a copy of {}, then see what `vellum kv repair` says", all_of(path))
 }
 
-/// What has to be copied, for a store to be there twice.
+/// What must be copied for a second copy of the store.
 fn all_of(path: &Path) -> String {
     match Store::device_of(path) {
         _ if path.is_file() => "the image".into(),
@@ -184,7 +184,7 @@ fn all_of(path: &Path) -> String {
 
 fn no_room(error: &Error) -> String {
     match error.to_string().contains("a value of ") {
-        // Segments go with the room that there is when a store is opened.
+        // The size of segments depends on the space available when a store is opened.
         true => "make room where the store is, a few hundred times as much as the value, then run it again; or keep \
                  such values in an ordered store (--engine lsm)"
             .into(),

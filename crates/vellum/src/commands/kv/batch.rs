@@ -1,4 +1,4 @@
-//! `kv batch`: puts and deletes that happen together.
+//! `kv batch`: applies puts and deletes atomically.
 
 use super::input::{Input, Written};
 use super::lines::{Form, Line};
@@ -58,7 +58,7 @@ impl Args {
                 }
             }
             if batch.bytes() > store.map().batch_bytes_max() {
-                break; // the store says so
+                break; // the store reports it
             }
         }
         let done = store.map().write(&batch, Durability::Sync).and_then(|()| store.close());

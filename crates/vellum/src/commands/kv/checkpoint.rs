@@ -1,4 +1,4 @@
-//! `kv checkpoint`: a store as it is now, elsewhere.
+//! `kv checkpoint`: copies the current state of a store.
 
 use super::advice::{advise_copy, refuse_inside};
 use super::stat::Figures;

@@ -1,4 +1,4 @@
-//! `kv compact`: nothing stays that is hidden or deleted.
+//! `kv compact`: removes all hidden and deleted entries.
 
 use super::reusing::Reusing;
 use super::stat::Figures;

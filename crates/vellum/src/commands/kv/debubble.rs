@@ -1,4 +1,4 @@
-//! `debubble`: a compact, regular store made of one with bubbles.
+//! `debubble`: makes a compact, regular store from one with bubbles.
 
 use super::advice::{advise_copy, refuse_inside};
 use super::stat::Figures;
@@ -46,10 +46,10 @@ struct Made {
     path: String,
     engine: &'static str,
     keys: u64,
-    /// Of the store as it was, and of the new one.
+    /// For the original store, and for the new one.
     bytes_before: u64,
     bytes: u64,
-    /// Beside the tables: what only logs have.
+    /// Apart from tables: what only logs hold.
     log_bytes_before: u64,
     log_bytes: u64,
 }
@@ -88,7 +88,7 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    /// OUT is a store when all of it is there.
+    /// OUT becomes a store only when it is complete.
     fn build(&self, from: &AnyStore) -> Result<Made> {
         let engine = self.engine.map_or(from.engine(), EngineArg::engine);
         check_debubble(from, engine)?;
@@ -112,7 +112,7 @@ impl Args {
     fn compare(&self, from: &AnyStore, ui: &Ui) -> Outcome {
         let out = Target::at(&self.out);
         let other = out.open()?;
-        // The error says which table it is of, not which store.
+        // The error names the table, but not the store.
         let compared = compare(from, &other).map_err(|e| self.target.advise(e))?;
         other.close().map_err(|e| out.advise(e))?;
         let same = compared.is_same();

@@ -1,4 +1,4 @@
-//! `kv del`: keys that are to go.
+//! `kv del`: removes keys.
 
 use super::reusing::Reusing;
 use super::target::{Range, Space, Target};
@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use vellum::base::{Error, Result};
 use vellum::kv::{Batch, Bounds, Durability, Keyspace, Map, Store};
 
-/// Most keys of a range that one batch removes, and their bytes.
+/// Limits of a batch that removes a range: number of keys, and their bytes.
 const BATCH_KEYS: usize = 1000;
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -82,7 +82,7 @@ impl Args {
     }
 }
 
-/// Removes all keys within bounds, and counts them.
+/// Removes all keys within the bounds, and counts them.
 fn remove(store: &Store, space: &Keyspace, bounds: Bounds, removed: &mut u64) -> Result<()> {
     let mut last = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! `kv drop`: a keyspace that is to go.
+//! `kv drop`: removes a keyspace.
 
 use super::reusing::Reusing;
 use super::target::{Target, no_keyspaces};

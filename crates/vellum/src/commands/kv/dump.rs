@@ -1,4 +1,4 @@
-//! `kv dump`: a store as text, which `kv load` takes back.
+//! `kv dump`: prints a store as text, which `kv load` reads.
 
 use super::advice::refuse_inside;
 use super::lines::Form;
@@ -48,11 +48,11 @@ pub struct Args {
 struct Dumped {
     records: u64,
     bytes: u64,
-    /// What was left out.
+    /// What was omitted.
     problems: Vec<String>,
 }
 
-/// What a walk met.
+/// Result of a walk.
 struct Walked {
     records: u64,
     problems: Vec<String>,
@@ -97,7 +97,7 @@ impl Args {
         Ok(if problems.is_empty() { Verdict::Fine } else { Verdict::Problems })
     }
 
-    /// A log store has no part that could be asked for.
+    /// Walks a store. A log store has no parts to select.
     fn walk(
         &self,
         store: &AnyStore,

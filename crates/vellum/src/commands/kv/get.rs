@@ -1,4 +1,4 @@
-//! `kv get`: values of keys.
+//! `kv get`: prints the values of keys.
 
 use super::lines::Form;
 use super::notation::Notation;

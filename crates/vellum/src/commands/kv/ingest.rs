@@ -1,4 +1,4 @@
-//! `kv ingest`: sorted records, written once.
+//! `kv ingest`: adds sorted records, written only once.
 
 use super::input::{Input, RecordFiles, each_record};
 use super::target::{Space, WriteTarget};
@@ -37,7 +37,7 @@ struct Done {
     records: u64,
     table_bytes: u64,
     tables: usize,
-    /// The level that most tables went to.
+    /// The level that received most tables.
     level: usize,
     seconds: f64,
 }

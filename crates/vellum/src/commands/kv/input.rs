@@ -1,4 +1,4 @@
-//! Files of records as commands read them: line by line, with where they are.
+//! Input files of records, read line by line, with positions for messages.
 
 use super::lines::{Form, Line, next_line};
 use super::notation::Notation;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use vellum::base::{Error, Result};
 
 const BUFFER_BYTES: usize = 256 << 10;
-/// Progress is told again after so much.
+/// Bytes between progress reports.
 const TELL_EVERY_BYTES: u64 = 1 << 20;
 
 /// Which files hold the records, and how.
@@ -42,14 +42,14 @@ pub struct Input {
     number: u64,
     form: Form,
     notation: Notation,
-    /// Bytes of lines read so far.
+    /// Bytes of the lines read so far.
     pub read_bytes: u64,
-    /// Length of the file; 0 where that cannot be told.
+    /// Length of the file; 0 if unknown.
     pub bytes: u64,
 }
 
 impl RecordFiles {
-    /// Opens all of them; standard input if there are none.
+    /// Opens all files; standard input if there are none.
     pub fn open(&self) -> Result<Vec<Input>> {
         if self.files.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
             return Err(Error::invalid("standard input (-) can be read once"));
@@ -61,7 +61,7 @@ impl RecordFiles {
     }
 }
 
-/// Hands every record to `put`, with the file it is from; tells people how far `what` has come.
+/// Passes every record to `put`, with its file; reports the progress of `what`.
 pub fn each_record(
     inputs: Vec<Input>,
     what: &'static str,
@@ -87,7 +87,7 @@ pub fn each_record(
 }
 
 impl Input {
-    /// Opens `path`; none, and `-`, are standard input.
+    /// Opens `path`; no path, and `-`, are standard input.
     pub fn open(path: Option<&PathBuf>, written: &Written) -> Result<Input> {
         let path = path.map(PathBuf::as_path).filter(|path| path.as_os_str() != "-");
         let (form, notation) = (written.form, written.hex.notation());
@@ -100,12 +100,12 @@ impl Input {
         Ok(Input { name, reader, line: Vec::new(), number: 0, form, notation, read_bytes: 0, bytes })
     }
 
-    /// The line that was read last, for people.
+    /// Position of the line that was read last, for messages.
     pub fn place(&self) -> String {
         format!("{}, line {}", self.name, self.number)
     }
 
-    /// What `read` makes of the next line that is not empty; an error names the line.
+    /// Parses the next non-empty line with `read`; an error names the line.
     pub fn next<T>(&mut self, read: fn(Form, &[u8], Notation) -> Result<T>) -> Result<Option<T>> {
         loop {
             self.number += 1;

@@ -1,10 +1,10 @@
-//! Keys and values in files, one record a line: `KEY<tab>VALUE`, or an object of JSON.
+//! Keys and values in files, one record per line: `KEY<tab>VALUE`, or a JSON object.
 //!
-//! In JSON `key` and `value` are text; what is not is hexadecimal in `key_hex` and `value_hex`.
+//! In JSON, `key` and `value` are text; other bytes are in hexadecimal in `key_hex` and `value_hex`.
 //!
 //! Invariants
 //! 1. What [`Form::write`] writes, [`Form::read`] reads as the same bytes.
-//! 2. A line is at most [`LINE_BYTES_MAX`] long: a file that is no such file does not fill the memory.
+//! 2. A line is at most [`LINE_BYTES_MAX`] long, so that a file of another kind does not exhaust memory.
 
 use super::notation::Notation;
 use crate::harmless::harmless_json;
@@ -16,7 +16,7 @@ use std::io::{BufRead, Read};
 use std::path::Path;
 use vellum::base::{Error, Result};
 
-/// A value of 64 MiB, each byte of it escaped as JSON does it: `\u0000`.
+/// A value of 64 MiB with each byte escaped as in JSON: `\u0000`.
 pub const LINE_BYTES_MAX: u64 = 386 << 20;
 
 /// How records are written.
@@ -28,7 +28,7 @@ pub enum Form {
     Json,
 }
 
-/// A record, or in a batch, a key that is to go.
+/// A record, or in a batch, a key to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     /// Sets a key.
@@ -38,7 +38,7 @@ pub enum Line {
 }
 
 impl Form {
-    /// The form of a file, by its name's end.
+    /// The form of a file, from the extension of its name.
     pub fn of(path: &Path) -> Form {
         match path.extension().and_then(|end| end.to_str()) {
             Some("json" | "jsonl" | "ndjson") => Form::Json,
@@ -46,7 +46,7 @@ impl Form {
         }
     }
 
-    /// Appends a record's line to `out`.
+    /// Appends the line of a record to `out`.
     pub fn write(self, key: &[u8], value: Option<&[u8]>, notation: Notation, out: &mut String) {
         match self {
             Form::Tsv => {
@@ -68,7 +68,7 @@ impl Form {
         out.push('\n');
     }
 
-    /// The record of a line.
+    /// Parses a line as a record.
     pub fn read(self, line: &[u8], notation: Notation) -> Result<Line> {
         match self {
             Form::Tsv => {
@@ -84,7 +84,7 @@ impl Form {
         }
     }
 
-    /// The put or delete of a batch's line: `put<tab>KEY<tab>VALUE` or `del<tab>KEY`; in JSON `kind` is `put` or `del`.
+    /// Parses a line of a batch: `put<tab>KEY<tab>VALUE` or `del<tab>KEY`; in JSON `kind` is `put` or `del`.
     pub fn read_step(self, line: &[u8], notation: Notation) -> Result<Line> {
         match self {
             Form::Tsv => {
@@ -113,7 +113,7 @@ impl Form {
     }
 }
 
-/// The next line without its end; `None` at the end of the file.
+/// Reads the next line, without its terminator; `None` at the end of the file.
 pub fn next_line<'a>(input: &mut dyn BufRead, line: &'a mut Vec<u8>) -> Result<Option<&'a [u8]>> {
     line.clear();
     let read = input.take(LINE_BYTES_MAX + 1).read_until(b'\n', line);
@@ -138,7 +138,7 @@ fn json_field(name: &str, bytes: &[u8], notation: Notation, object: &mut Map<Str
     }
 }
 
-/// An object that has each field once: of two with one name it would be chance which counts.
+/// An object without duplicate fields: of two with the same name, it would be chance which counts.
 struct Fields(Map<String, Value>);
 
 impl<'de> Deserialize<'de> for Fields {
@@ -164,7 +164,7 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-/// An object, and its kind if it says one.
+/// An object, and its kind if it has one.
 fn json_line(line: &[u8]) -> Result<(Option<&'static str>, Map<String, Value>)> {
     let Fields(object) =
         serde_json::from_slice(line).map_err(|e| Error::invalid(format!("no object of JSON: {e}")))?;

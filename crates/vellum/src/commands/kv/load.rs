@@ -1,4 +1,4 @@
-//! `kv load`: many records from files.
+//! `kv load`: loads many records from files.
 
 use super::input::{Input, RecordFiles, each_record};
 use super::stat::Figures;
@@ -43,23 +43,23 @@ struct Loaded {
     figures: Figures,
 }
 
-/// What was loaded so far.
+/// State of the load.
 #[derive(Default)]
 struct Load {
     batch: Batch,
     records: u64,
     bytes: u64,
-    /// Records that the store has, and the process need not live for.
+    /// Records in the store, which survive the end of the process.
     written: u64,
 }
 
-/// How an end that nobody wanted was saved.
+/// How much was saved when a load ended early.
 enum Kept {
-    /// The store has what was written, no more and no less.
+    /// The store has exactly what was written.
     All,
-    /// No more could be written: what was written before is there.
+    /// No more could be written: the store has at least what was written before.
     AtLeast(Error),
-    /// What was written could not be synced. The system may give that up.
+    /// What was written could not be synced. The system may lose it.
     Unsynced(Error),
 }
 
@@ -71,7 +71,7 @@ impl Args {
         let scope = self.space.scope_or_new(&store)?;
         let mut load = Load::default();
         let loaded = self.load(&mut load, inputs, &store, &scope, ui);
-        // What came before a line that is no record stays, as what came before the end of the process does.
+        // Records before a malformed line stay in the store, like those before the end of the process.
         let (refused, kept) = load.keep(store.map());
         let has = kept.words(load.written);
         let refused = refused.or(kept.error()).map_or(Ok(()), |e| Err(self.target.advise(e)));
@@ -79,7 +79,7 @@ impl Args {
             let next = failure.next();
             failure.instead_next(format!("{next}; {has}"))
         })?;
-        // Where there is no room for tables it stays in the log.
+        // Without room for tables they stay in the log.
         let flushed = ui.during("load", || store.map().flush());
         flushed.or_else(|e| if e.kind() == Kind::NoSpace { Ok(()) } else { Err(self.target.advise(e)) })?;
         let figures = Figures::of(&store);
@@ -125,7 +125,7 @@ impl Load {
         Ok(())
     }
 
-    /// What waits in the process is nowhere if the next write fails: it would be counted, and not be there.
+    /// Writes the batch. Not buffered in the process: it would be counted, and lost if the next write fails.
     fn write(&mut self, store: &dyn Map) -> Result<()> {
         store.write(&self.batch, Durability::Buffered)?;
         self.written = self.records;
@@ -133,8 +133,8 @@ impl Load {
         Ok(())
     }
 
-    /// Writes and syncs what there is; returns why what was left was not written, if it was not. A store without room
-    /// refuses a batch, and is well.
+    /// Writes and syncs what is left. Returns why it was not written, if so: a store without room refuses a batch but
+    /// remains usable.
     fn keep(&mut self, store: &dyn Map) -> (Option<Error>, Kept) {
         let refused = self.write(store).err();
         let kept = match store.write(&Batch::new(), Durability::Sync) {
@@ -147,7 +147,7 @@ impl Load {
 }
 
 impl Kept {
-    /// What the store has of the input.
+    /// Describes how much of the input the store has.
     fn words(&self, written: u64) -> String {
         match self {
             Kept::All => format!("the store has the first {written} records of the input"),

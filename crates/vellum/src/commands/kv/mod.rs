@@ -1,4 +1,4 @@
-//! Key-value stores: fill them, ask them, look after them.
+//! Commands for key-value stores: filling, querying, maintenance.
 
 mod advice;
 mod batch;
@@ -72,7 +72,7 @@ enum Command {
 }
 
 impl Args {
-    /// Runs the command that was asked for.
+    /// Runs the given command.
     pub fn run(self, ui: &Ui) -> Outcome {
         match self.command {
             Command::Open(args) => args.run(ui),

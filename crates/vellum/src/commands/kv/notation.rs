@@ -1,7 +1,7 @@
-//! Bytes as text: what is text stands for itself, everything else for itself behind a backslash; or all in hexadecimal.
+//! Bytes as text: printable text stands for itself, other bytes are escaped with a backslash; or all in hexadecimal.
 //!
 //! Invariants
-//! 1. Text has no tab and no line end, so that both can stand between keys and values.
+//! 1. Text contains no tab and no line end, so both can separate keys and values.
 //! 2. What is written is read as the same bytes.
 
 use std::fmt::Write;
@@ -10,14 +10,14 @@ use vellum::base::{Error, Result};
 /// How bytes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notation {
-    /// Text, and `\\`, `\t`, `\n`, `\r`, `\xHH`.
+    /// Text with the escapes `\\`, `\t`, `\n`, `\r`, `\xHH`.
     Text,
-    /// Two digits a byte.
+    /// Two hexadecimal digits per byte.
     Hex,
 }
 
 impl Notation {
-    /// The notation that `--hex` chooses.
+    /// The notation selected by `--hex`.
     pub fn of(hex: bool) -> Notation {
         if hex { Notation::Hex } else { Notation::Text }
     }
@@ -35,7 +35,7 @@ impl Notation {
         }
     }
 
-    /// The bytes that `text` stands for.
+    /// The bytes that `text` represents.
     pub fn read(self, text: &[u8]) -> Result<Vec<u8>> {
         match self {
             Notation::Hex => read_hex(text),
@@ -61,7 +61,7 @@ fn escaped(byte: u8, out: &mut String) {
 }
 
 fn hex_byte(byte: u8, out: &mut String) {
-    let _ = write!(out, "{byte:02x}"); // a String takes everything
+    let _ = write!(out, "{byte:02x}"); // cannot fail
 }
 
 fn read_hex(text: &[u8]) -> Result<Vec<u8>> {
@@ -103,7 +103,7 @@ fn backslash(text: &[u8]) -> Error {
     Error::invalid(format!("'{}': after a backslash comes \\, t, n, r or xHH", shown(text)))
 }
 
-/// The beginning of what was wrong.
+/// The beginning of malformed text, for a message.
 fn shown(text: &[u8]) -> String {
     String::from_utf8_lossy(&text[..text.len().min(16)]).into_owned()
 }

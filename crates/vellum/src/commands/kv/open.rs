@@ -1,4 +1,4 @@
-//! `kv open`: a store made, or recovered.
+//! `kv open`: creates or recovers a store.
 
 use super::stat::Figures;
 use super::target::{Strict, WriteTarget};
@@ -56,7 +56,7 @@ pub struct Args {
     strict: Strict,
 }
 
-/// Who has fewer zones is told.
+/// A device with fewer zones is remarked on.
 const ZONES_FEW: u64 = 64;
 
 /// docs/json/kv.md
@@ -87,7 +87,7 @@ impl Args {
         if let Some(room) = self.flash {
             self.target.format_flash(room)?;
         }
-        // An image that no store came to be on would be in the way of the next try. One that is busy has one by now.
+        // An image without a store would be in the way of the next attempt. One that is busy has a store by now.
         let store = self.target.open_if_strict(self.strict).inspect_err(|failure| {
             if self.flash.is_some() && failure.error().kind() != Kind::Busy {
                 self.target.remove_image();

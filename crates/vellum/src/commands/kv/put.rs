@@ -1,4 +1,4 @@
-//! `kv put`: one key.
+//! `kv put`: sets one key.
 
 use super::target::{Hex, Space, WriteTarget};
 use crate::failure::{Outcome, Verdict};
@@ -57,7 +57,7 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    /// A file that is too long is not read to its end.
+    /// Reads the value. A file that is too long is not read to its end.
     fn value(&self) -> Result<Vec<u8>> {
         let Some(path) = &self.value_from else {
             return self.hex.read(self.value.as_deref().unwrap_or_default());

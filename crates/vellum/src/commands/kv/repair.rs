@@ -1,4 +1,4 @@
-//! `kv repair`: a store made of what is left of one.
+//! `kv repair`: makes a store from the remains of one.
 
 use super::target::Target;
 use crate::failure::{Failure, Outcome, Verdict};
@@ -43,7 +43,7 @@ struct Report {
     entries_lost: u64,
     logs_damaged: usize,
     batches: u64,
-    /// No manifest said which tables count.
+    /// No manifest said which tables are current.
     without_manifest: bool,
     nvram_doubtful: bool,
     problems: Vec<String>,
@@ -67,7 +67,7 @@ impl Args {
         Ok(if report.is_doubtful() || is_wrong && !self.write { Verdict::Problems } else { Verdict::Fine })
     }
 
-    /// Advice that does not lead back here.
+    /// Advice other than to repair.
     fn no_use(&self, error: Error) -> Failure {
         match error.kind() {
             Kind::Corrupt if !error.to_string().contains("the file ZONES") => Failure::with_next(
@@ -98,7 +98,7 @@ impl Report {
         }
     }
 
-    /// True if something is, or may be, lost, or back that was deleted.
+    /// True if something is or may be lost, or deleted entries may be back.
     fn is_doubtful(&self) -> bool {
         let lost = self.tables_lost > 0 || self.entries_lost > 0 || self.logs_damaged > 0;
         lost || self.tables_doubtful > 0 || self.without_manifest || self.nvram_doubtful

@@ -1,4 +1,4 @@
-//! How compaction spares leaves that it need not change, as commands that write are told.
+//! Options for commands that write: how compaction reuses leaves that it need not change.
 
 use clap::ValueEnum;
 use vellum::base::{Error, Result};
@@ -39,7 +39,7 @@ enum How {
     Auto,
 }
 
-/// A share that is one of something.
+/// Parses a share between 0 and 1.
 fn cap(text: &str) -> Result<Share> {
     let share: Share = text.parse()?;
     match share.0 > 1.0 {
@@ -49,7 +49,7 @@ fn cap(text: &str) -> Result<Share> {
 }
 
 impl Reusing {
-    /// Puts it into the options of a store.
+    /// Sets these in the options of a store.
     pub fn put_into(self, options: Options) -> Options {
         Options {
             reuse: self.mode(),

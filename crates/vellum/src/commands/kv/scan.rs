@@ -1,4 +1,4 @@
-//! `kv scan`: keys and values in order.
+//! `kv scan`: prints keys and values in order.
 
 use super::lines::Form;
 use super::target::Part;

@@ -1,4 +1,4 @@
-//! `kv stat`: what a store holds, and what it wrote.
+//! `kv stat`: what a store holds, and what it has written.
 
 use super::advice::missing;
 use super::target::Target;
@@ -39,22 +39,22 @@ pub struct Figures {
     pub held: Held,
     /// What merging or collecting does with units that it need not change.
     pub reuse_mode: &'static str,
-    /// How two tables have them.
+    /// How two tables share units.
     pub sharing: &'static str,
-    /// What is kept is made of units of so many bytes.
+    /// Size of the units that are kept.
     pub unit_bytes: u64,
-    /// How tables or segments lie on superblocks; only on flash.
+    /// Placement of tables or segments on superblocks; only on flash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placed>,
     pub entries: u64,
     pub table_bytes: u64,
     #[serde(flatten)]
     pub since_opened: Writing,
-    /// Since the store was made.
+    /// Since the store was created.
     pub lifetime: Writing,
 }
 
-/// What an engine holds.
+/// Contents of a store, by engine.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum Held {
@@ -62,14 +62,14 @@ pub enum Held {
     Log(Segments),
 }
 
-/// What an ordered store holds.
+/// Contents of an ordered store.
 #[derive(Serialize)]
 pub struct Levels {
     pub levels: Vec<Level>,
     pub keyspaces: Vec<String>,
     pub memtable_bytes: usize,
     pub unflushed_bytes: u64,
-    /// Logs that tables of level 0 have values in.
+    /// Logs that hold values of tables of level 0.
     pub kept_logs: usize,
     pub kept_log_bytes: u64,
     pub pointed_bytes: u64,
@@ -80,7 +80,7 @@ pub struct Levels {
     pub filter_wrong: u64,
 }
 
-/// What a log store holds.
+/// Contents of a log store.
 #[derive(Serialize)]
 pub struct Segments {
     pub segments: usize,
@@ -110,7 +110,7 @@ pub struct Placed {
     pub collected_bytes: u64,
 }
 
-/// What was written, and why.
+/// What was written, by cause.
 #[derive(Serialize)]
 pub struct Writing {
     pub user_bytes: u64,
@@ -128,7 +128,7 @@ pub struct Writing {
     pub reuse: Reuse,
 }
 
-/// Units that merging or collecting did not change, by the way in which they were kept.
+/// Units that merging or collecting did not change, by how they were kept.
 #[derive(Serialize)]
 pub struct Reuse {
     pub islands: u64,
@@ -139,14 +139,14 @@ pub struct Reuse {
     pub padding_share: f64,
     pub emitted_bytes: u64,
     pub kept_bytes: u64,
-    /// Written again, for a device that deduplicates to recognise.
+    /// Written again, so that a device that deduplicates recognises them.
     pub hashed_bytes: u64,
     pub remapped_bytes: u64,
     pub reflinked_bytes: u64,
     pub linked_bytes: u64,
 }
 
-/// A level that holds something.
+/// A level that is not empty.
 #[derive(Serialize)]
 pub struct Level {
     pub level: usize,
@@ -154,7 +154,7 @@ pub struct Level {
     pub bytes: u64,
     pub entries: u64,
     pub deletes: u64,
-    /// Where tables were opened.
+    /// Only if tables have been opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit_bytes_min: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,7 +184,7 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    /// Why there is nothing to watch.
+    /// Failure if a store cannot be watched.
     fn unwatched(&self) -> Failure {
         let path = self.target.path();
         if !path.is_file() {
@@ -201,7 +201,7 @@ impl Args {
     }
 }
 
-/// What the manifest says of a store that may be in use.
+/// What the manifest of a store that may be in use says.
 #[derive(Serialize)]
 pub struct Glimpse {
     pub engine: &'static str,
@@ -210,11 +210,11 @@ pub struct Glimpse {
     pub held: Glimpsed,
     pub entries: u64,
     pub table_bytes: u64,
-    /// Since the store was made.
+    /// Since the store was created.
     pub lifetime: Writing,
 }
 
-/// What an engine holds, as its manifest says.
+/// Contents of a store according to its manifest, by engine.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum Glimpsed {
@@ -241,7 +241,7 @@ impl Glimpse {
 }
 
 impl Level {
-    /// Those that hold something.
+    /// Levels that are not empty.
     fn all(levels: &[LevelStat]) -> Vec<Level> {
         let levels = levels.iter().enumerate().filter(|(_, level)| level.tables > 0);
         let level = |(number, level): (usize, &LevelStat)| Level {
@@ -258,7 +258,7 @@ impl Level {
 }
 
 impl Figures {
-    /// What a store of either engine says of itself.
+    /// Figures of a store of either engine.
     pub fn of(store: &AnyStore) -> Figures {
         match store {
             AnyStore::Lsm(store) => Figures::of_lsm(store),
@@ -266,7 +266,7 @@ impl Figures {
         }
     }
 
-    /// What an ordered store says of itself.
+    /// Figures of an ordered store.
     pub fn of_lsm(store: &Store) -> Figures {
         let stat = store.stat();
         let levels = Level::all(&stat.levels);
@@ -325,7 +325,7 @@ impl Figures {
         }
     }
 
-    /// Bytes that are in logs only: of keys and values, or, of a log store, of records.
+    /// Bytes that are only in logs: of keys and values or, in a log store, of records.
     pub fn in_logs(&self) -> u64 {
         match &self.held {
             Held::Lsm(held) => held.unflushed_bytes + held.pointed_bytes,
@@ -333,7 +333,7 @@ impl Figures {
         }
     }
 
-    /// Tables, and their bytes.
+    /// Number of tables, and their bytes.
     pub fn tables(&self) -> (usize, u64) {
         let tables = match &self.held {
             Held::Lsm(held) => held.levels.iter().map(|level| level.tables).sum(),

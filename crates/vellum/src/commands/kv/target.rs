@@ -1,4 +1,4 @@
-//! Stores as commands open them: how, and what to do where that fails.
+//! How commands open stores, and what to do if that fails.
 
 use super::advice::{advise, has_no_order, missing};
 use super::notation::Notation;
@@ -13,16 +13,16 @@ use vellum::base::{BlockDevice, Error, Kind, Result};
 use vellum::kv::{AnyStore, Batch, Bounds, Engine, Keyspace, Options, Store, is_unfinished};
 use vellum::media::FileDisk;
 
-/// Bytes of a zone, unless the device is small; and the least.
+/// Maximum size of a zone, used unless the device is small; and the minimum.
 const ZONE_BYTES: u64 = 64 << 20;
 const ZONE_BYTES_MIN: u64 = 256 << 10;
-/// Fewest zones of a device ([`vellum::kv::ZoneMedia`]).
+/// Minimum number of zones of a device ([`vellum::kv::ZoneMedia`]).
 const ZONES_MIN: u64 = 8;
-/// The file that every store has.
+/// A file that every store has.
 const CURRENT: &str = "CURRENT";
-/// How the names of manifests end.
+/// Extension of the names of manifests.
 const MANIFEST: &str = "manifest";
-/// What is said where CURRENT is gone, as the engines say it.
+/// The engines' message if CURRENT is missing.
 const NO_CURRENT: &str = "CURRENT is missing, though there are tables or logs";
 
 /// A store that is there.
@@ -127,17 +127,17 @@ impl Target {
         Target { path: path.to_path_buf() }
     }
 
-    /// Opens it to read: nothing of it is changed.
+    /// Opens it read-only: nothing of it is changed.
     pub fn open(&self) -> Result<AnyStore, Failure> {
         self.open_as(Options { read_only: true, ..Options::default() })
     }
 
-    /// The same, but refuses a log that is damaged in its middle if so asked.
+    /// The same, but refuses a log that is damaged in its middle if requested.
     pub fn open_if_strict(&self, strict: Strict) -> Result<AnyStore, Failure> {
         self.open_as(Options { read_only: true, strict_log: strict.strict, ..Options::default() })
     }
 
-    /// The same, for what needs an order of keys.
+    /// The same, for operations that need ordered keys.
     pub fn open_ordered(&self) -> Result<Store, Failure> {
         ordered(self.open()?, &self.path)
     }
@@ -147,7 +147,7 @@ impl Target {
         self.open_as(reusing.put_into(Options::default()))
     }
 
-    /// The same, for what needs an order of keys.
+    /// The same, for operations that need ordered keys.
     pub fn open_ordered_to_write(&self, reusing: Reusing) -> Result<Store, Failure> {
         ordered(self.open_to_write(reusing)?, &self.path)
     }
@@ -163,17 +163,17 @@ impl Target {
         AnyStore::open(&self.path, None, options).map_err(|e| self.advise(e))
     }
 
-    /// Says that what was asked for needs an order of keys.
+    /// Failure of an operation that needs ordered keys.
     pub fn has_no_order(&self) -> Failure {
         has_no_order(&self.path)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where what is left of it is: its directory, whatever it lacks, or its image.
+    /// Path of its remains: the directory, whatever it lacks, or the image.
     pub fn remains(&self) -> Result<&Path, Failure> {
         let is_ours = |name: &OsStr| name == CURRENT || ending(name).is_some();
         let mut files = self.path.read_dir().into_iter().flatten().flatten();
@@ -183,8 +183,8 @@ impl Target {
         }
     }
 
-    /// True if it has lost the file that says which its manifest is: there are tables or logs. A manifest alone is of
-    /// a store whose making was cut short.
+    /// True if the file that names its manifest is missing, although there are tables or logs. A manifest alone belongs
+    /// to a store whose creation was interrupted.
     pub fn lacks_current(&self) -> bool {
         let files = self.path.read_dir().into_iter().flatten().flatten();
         let endings: Vec<&str> = files.filter_map(|file| ending(&file.file_name())).collect();
@@ -192,14 +192,14 @@ impl Target {
         is_there && !self.path.join(CURRENT).exists() && !is_unfinished(&self.path)
     }
 
-    /// What to do about a failure of the store.
+    /// A failure of the store, with advice.
     pub fn advise(&self, error: Error) -> Failure {
         advise(error, &self.path)
     }
 }
 
 impl WriteTarget {
-    /// Opens it for what needs an order of keys, or makes it.
+    /// Opens it for operations that need ordered keys, creating it if necessary.
     pub fn open_ordered(&self) -> Result<Store, Failure> {
         if self.engine == Some(EngineArg::Log) && self.is_new() {
             let error = Error::invalid("a log store (--engine log) has no order of keys, which this needs");
@@ -209,17 +209,17 @@ impl WriteTarget {
         ordered(self.open()?, &self.path).map_err(|failure| failure.instead_next(next))
     }
 
-    /// Opens it, or makes it.
+    /// Opens it, creating it if necessary.
     pub fn open(&self) -> Result<AnyStore, Failure> {
         self.open_for(0)
     }
 
-    /// The same, but refuses a log that is damaged in its middle if so asked.
+    /// The same, but refuses a log that is damaged in its middle if requested.
     pub fn open_if_strict(&self, strict: Strict) -> Result<AnyStore, Failure> {
         self.open_as(0, strict)
     }
 
-    /// Opens it, or makes it, for a value of so many bytes.
+    /// Opens it, creating it if necessary, for a value of this many bytes.
     pub fn open_for(&self, value_bytes: usize) -> Result<AnyStore, Failure> {
         self.open_as(value_bytes, Strict::default())
     }
@@ -249,8 +249,8 @@ impl WriteTarget {
         })
     }
 
-    /// Puts the tables of a new store on `device`, in zones of this size; else of one that goes with the device's.
-    /// Returns how many that are, but for a zoned device.
+    /// Places the tables of a new store on `device`, in zones of this size; the default depends on the device. Returns
+    /// the number of zones; for a zoned device this is not its own.
     pub fn format_on(&self, device: &Path, zone: Option<Size>, force: bool) -> Result<u64, Failure> {
         let bytes = FileDisk::look(device).map_or(0, |device| device.info().bytes());
         let zone_bytes = zone.map_or_else(|| zone_bytes_for(bytes), |zone| zone.0);
@@ -263,7 +263,7 @@ impl WriteTarget {
             Kind::Invalid if error.to_string().contains("in this directory already") => {
                 Failure::with_next(error, "open it without --device: it knows where its tables are to be")
             }
-            // Not where the device has zones of its own.
+            // Not if the device has zones of its own.
             Kind::Invalid if error.to_string().contains(&format!("zones of {zone_bytes} bytes")) => {
                 Failure::with_next(error, better_zones(bytes, zone_bytes))
             }
@@ -271,7 +271,7 @@ impl WriteTarget {
         })
     }
 
-    /// Says that the tables of the store, which is there, are on `device` now.
+    /// Notes that the tables of an existing store are now on `device`.
     pub fn move_to(&self, device: &Path) -> Result<(), Failure> {
         if self.path.is_file() {
             let error =
@@ -290,22 +290,22 @@ impl WriteTarget {
         })
     }
 
-    /// Its name, for people.
+    /// Its name, for messages.
     pub fn name(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// What to do about a failure of the store.
+    /// A failure of the store, with advice.
     pub fn advise(&self, error: Error) -> Failure {
         advise(error, &self.path)
     }
 
-    /// True if there is none yet.
+    /// True if there is no store yet.
     pub fn is_new(&self) -> bool {
         !is_store(&self.path)
     }
 
-    /// Makes it a flash image with so much room, without a store yet.
+    /// Creates a flash image with this much room, without a store.
     pub fn format_flash(&self, room: Size) -> Result<(), Failure> {
         if self.path.exists() {
             let error = Error::invalid(format!("{} is there already", self.name()));
@@ -314,7 +314,7 @@ impl WriteTarget {
         Store::format_flash(&self.path, room.0).map_err(|e| self.advise(e))
     }
 
-    /// Takes back a flash image that was made just now. If that fails it is there, and harms nobody.
+    /// Removes a flash image that was just created. If that fails it stays, which does no harm.
     pub fn remove_image(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -324,24 +324,24 @@ impl WriteTarget {
 pub struct Scope(Option<Keyspace>);
 
 impl Space {
-    /// True if it is that of plain keys.
+    /// True for the plain keys.
     pub fn is_default(&self) -> bool {
         self.keyspace == "default"
     }
 
-    /// The keyspace, which is there.
+    /// The keyspace, which must exist.
     pub fn of(&self, store: &Store) -> Result<Keyspace, Failure> {
         store
             .keyspace(&self.keyspace)
             .map_err(|e| Failure::with_next(e, format!("one of: {}", store.keyspaces().join(", "))))
     }
 
-    /// The keyspace, made if it is not there.
+    /// The keyspace, created if it does not exist.
     pub fn or_new(&self, store: &Store) -> Result<Keyspace> {
         store.keyspace_or_create(&self.keyspace)
     }
 
-    /// The same, of a store that may have none.
+    /// The same, for a store that may have no keyspaces.
     pub fn scope(&self, store: &AnyStore) -> Result<Scope, Failure> {
         match store {
             _ if self.is_default() => Ok(Scope(None)),
@@ -350,7 +350,7 @@ impl Space {
         }
     }
 
-    /// The same; a keyspace that is not there is made.
+    /// The same; a keyspace that does not exist is created.
     pub fn scope_or_new(&self, store: &AnyStore) -> Result<Scope, Failure> {
         match store {
             AnyStore::Lsm(store) if !self.is_default() => Ok(Scope(Some(self.or_new(store)?))),
@@ -363,7 +363,7 @@ impl Space {
     }
 }
 
-/// What is said of a log store where a keyspace is named.
+/// Error if a keyspace is named for a log store.
 pub fn no_keyspaces() -> Error {
     Error::invalid("a log store has no keyspaces")
 }
@@ -394,7 +394,7 @@ impl Scope {
     }
 }
 
-/// The store, if its keys have an order.
+/// The store, if its keys are ordered.
 fn ordered(store: AnyStore, path: &Path) -> Result<Store, Failure> {
     match store {
         AnyStore::Lsm(store) => Ok(store),
@@ -403,12 +403,12 @@ fn ordered(store: AnyStore, path: &Path) -> Result<Store, Failure> {
 }
 
 impl Range {
-    /// True if it is all keys.
+    /// True if it is unbounded.
     pub fn is_all(&self) -> bool {
         self.from.is_none() && self.to.is_none() && self.prefix.is_none()
     }
 
-    /// As the store takes them.
+    /// As bounds of the store.
     pub fn bounds(&self) -> Result<Bounds> {
         let notation = self.hex.notation();
         let read = |text: &String| notation.read(text.as_bytes());
@@ -425,12 +425,12 @@ impl Range {
         Ok(bounds)
     }
 
-    /// True if a bound is empty, and so is none: perhaps a variable of a script was.
+    /// True if a bound is empty, which makes it no bound: an unset variable of a script, perhaps.
     pub fn has_empty(&self) -> bool {
         [&self.from, &self.to, &self.prefix].into_iter().flatten().any(String::is_empty)
     }
 
-    /// How keys and values are written.
+    /// Notation of keys and values.
     pub fn notation(&self) -> Notation {
         self.hex.notation()
     }
@@ -442,19 +442,19 @@ impl Hex {
         Notation::of(self.hex)
     }
 
-    /// The bytes of a word on the command line.
+    /// The bytes of an argument of the command line.
     pub fn read(self, word: &OsStr) -> Result<Vec<u8>> {
         self.notation().read(word.as_bytes())
     }
 }
 
-/// A 128th of a device, so that merging has zones enough to work with.
+/// A 128th of a device, so that merging has enough zones to work with.
 fn zone_bytes_for(device_bytes: u64) -> u64 {
     let share = (device_bytes / 128).clamp(ZONE_BYTES_MIN, ZONE_BYTES);
     1 << share.ilog2()
 }
 
-/// What to do where zones of so many bytes are refused on a device.
+/// What to do if zones of this size are refused on a device.
 fn better_zones(device_bytes: u64, zone_bytes: u64) -> String {
     let least = ZONES_MIN * ZONE_BYTES_MIN;
     let most = (device_bytes / ZONES_MIN).checked_ilog2().map_or(0, |log| 1 << log);
@@ -465,14 +465,14 @@ fn better_zones(device_bytes: u64, zone_bytes: u64) -> String {
     }
 }
 
-/// How the name of one of a store's numbered files ends; none of another file.
+/// Extension of the name of a store's numbered file; None for other files.
 fn ending(name: &OsStr) -> Option<&'static str> {
     let (stem, ending) = name.to_str()?.split_once('.')?;
     let is_number = !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_digit());
     [MANIFEST, "table", "log"].into_iter().find(|known| is_number && *known == ending)
 }
 
-/// An image has no file of its own for each part.
+/// Whether there is a store. An image has no separate file for each part.
 fn is_store(path: &Path) -> bool {
     path.is_file() || path.join(CURRENT).exists()
 }

@@ -1,4 +1,4 @@
-//! `kv verify`: everything read and checked.
+//! `kv verify`: reads and checks everything.
 
 use super::target::{Strict, Target};
 use crate::failure::{Outcome, Verdict};
@@ -47,7 +47,7 @@ impl Args {
 fn look(target: &Target, strict: Strict) -> Result<Seen, crate::failure::Failure> {
     let store = target.open_if_strict(strict)?;
     let seen = store.map().verify().map_err(|e| target.advise(e))?;
-    // As long as it is open nobody writes to it.
+    // While it is open it is not written to by others.
     let of_image = Store::image_problems(target.path()).map_err(|e| target.advise(e))?;
     store.close().map_err(|e| target.advise(e))?;
     let vellum::kv::Verified { tables, entries, bytes, logs, mut problems, remarks } = seen;
@@ -56,7 +56,7 @@ fn look(target: &Target, strict: Strict) -> Result<Seen, crate::failure::Failure
 }
 
 impl Seen {
-    /// For people.
+    /// For display.
     pub fn text(&self) -> String {
         let of = if self.problems.is_empty() { "" } else { " in those that are in order" };
         let bytes = text::bytes(self.bytes);

@@ -1,14 +1,14 @@
-//! Going through a store from key to key, and writing it down.
+//! Walking a store from key to key, and printing it.
 
 use super::lines::Form;
 use super::notation::Notation;
 use vellum::base::{Error, Result};
 use vellum::kv::{Bounds, Keyspace, log};
 
-/// So much is gathered before it is handed on.
+/// Size of the chunks that are handed on.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Where to go, and what to write.
+/// What to walk, and how to print it.
 pub struct Walk {
     pub bounds: Bounds,
     pub reverse: bool,
@@ -18,7 +18,7 @@ pub struct Walk {
     pub notation: Notation,
 }
 
-/// Hands whole lines to `to` until it wants no more. Returns how many records there were.
+/// Passes whole lines to `to` until that returns false. Returns the number of records.
 pub fn walk(space: &Keyspace, plan: Walk, to: &mut dyn FnMut(&str) -> Result<bool>) -> Result<u64> {
     let mut iter = space.iter(plan.bounds.clone())?;
     match plan.reverse {
@@ -33,11 +33,11 @@ pub fn walk(space: &Keyspace, plan: Walk, to: &mut dyn FnMut(&str) -> Result<boo
             break;
         }
     }
-    // What was read before an error is there to be seen.
+    // Records read before an error are passed on.
     lines.end().and_then(|records| stepped.map(|()| records))
 }
 
-/// The same of a store without order: all of it. `unread` is shown why a record cannot be read.
+/// The same for a store without order, whole. `unread` is called with why a record cannot be read.
 pub fn walk_log(
     store: &log::Store,
     plan: Walk,
@@ -60,7 +60,7 @@ pub fn walk_log(
     lines.end()
 }
 
-/// Lines on their way.
+/// Lines not yet passed on.
 struct Lines<'a> {
     plan: &'a Walk,
     to: &'a mut dyn FnMut(&str) -> Result<bool>,

@@ -1,7 +1,7 @@
-//! A file that is there under its name when it is whole, and not before: who replaces the dump of yesterday has that
-//! until today's is safe.
+//! A file that appears under its name only when it is complete: replacing yesterday's dump keeps that until today's is
+//! durable.
 //!
-//! Until then it has no name, so that nothing of it is left however its process ends; on file systems without such
+//! Until then it has no name, so that nothing is left of it however its process ends; on file systems without unnamed
 //! files (NFS, some of FUSE) its name begins with a dot.
 
 use crate::commands::disk::create_file;
@@ -12,34 +12,34 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Files that this process has open, by their numbers.
+/// Open files of this process, by descriptor.
 const OPENED: &str = "/proc/self/fd";
 
-/// See the module. Nothing is left of one that is dropped before it is finished.
+/// See the module. If it is dropped before it is finished, nothing is left of it.
 pub struct WholeFile {
     file: File,
-    /// None of a pipe or a device, which is written as it is.
+    /// None for a pipe or a device, which is written to directly.
     place: Option<Place>,
 }
 
-/// Where a file will be.
+/// Final location of a file.
 struct Place {
     path: PathBuf,
-    /// What it is called until then, in the same directory.
+    /// Temporary name, in the same directory.
     part: PathBuf,
     has_name: bool,
-    /// One that came to be there meanwhile is replaced, too.
+    /// A file that appeared there in the meantime is replaced as well.
     replaces: bool,
 }
 
 impl WholeFile {
-    /// Begins a file at `path`, that its owner alone can read. An old one is kept unless it is to be replaced.
+    /// Begins a file at `path` that only its owner can read. An existing one is kept unless `force`d.
     pub fn begin(path: &Path, force: bool) -> Result<WholeFile, Failure> {
         let is_there = path.symlink_metadata().is_ok();
         if is_there && (!force || !path.is_file()) {
             return Ok(WholeFile { file: create_file(path, force)?, place: None });
         }
-        // What a link leads to is replaced, not the link.
+        // The target of a link is replaced, not the link.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let part = path.with_file_name(format!(".vellum-{}.part", std::process::id()));
         let mut place = Place { path, part, has_name: false, replaces: force };
@@ -49,18 +49,18 @@ impl WholeFile {
         place.has_name = true;
         match create_file(&place.part, true) {
             Ok(file) => Ok(WholeFile { file, place: Some(place) }),
-            // The file may be written to, and its directory not.
+            // The file may be writable while its directory is not.
             Err(_) if is_there => Ok(WholeFile { file: create_file(&place.path, force)?, place: None }),
             Err(failure) => Err(failure),
         }
     }
 
-    /// To write to.
+    /// The file to write to.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Makes it safe, and gives it its name.
+    /// Makes it durable, and gives it its name.
     pub fn finish(mut self) -> io::Result<()> {
         match &mut self.place {
             Some(place) => {
@@ -81,22 +81,22 @@ impl Place {
     }
 
     fn unnamed(&self) -> io::Result<File> {
-        // By which it gets its name.
+        // Needed to give it its name.
         Path::new(OPENED).metadata()?;
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         Ok(File::from(open(self.directory(), flags, Mode::RUSR | Mode::WUSR)?))
     }
 
-    /// Gives a file its name, and none besides.
+    /// Gives a file its final name, and removes the temporary one.
     fn name(&mut self, file: &File) -> io::Result<()> {
         match self.link(file, &self.path) {
             Ok(()) if self.has_name => std::fs::remove_file(&self.part)?,
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && !self.replaces => return Err(e),
-            // It is there, or there are no links.
+            // The name exists, or links are not supported.
             Err(_) => {
                 if !self.has_name {
-                    let _ = std::fs::remove_file(&self.part); // of a process that had our number
+                    let _ = std::fs::remove_file(&self.part); // of a process with the same id
                     self.link(file, &self.part)?;
                     self.has_name = true;
                 }
@@ -119,7 +119,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.has_name {
-            // If this fails it stays, and is in nobody's way.
+            // If this fails the file stays, which does no harm.
             let _ = std::fs::remove_file(&self.part);
         }
     }

@@ -1,4 +1,4 @@
-//! `ses dump`: raw bytes of a disk's flash.
+//! `ses dump`: dumps raw bytes of a disk's flash.
 
 use super::Sectors;
 use crate::commands::disk::{create_file, open_to_read};

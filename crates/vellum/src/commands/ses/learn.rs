@@ -1,4 +1,4 @@
-//! `ses learn`: a scrambler from raw dumps.
+//! `ses learn`: learns a scrambler from raw dumps.
 
 use crate::commands::disk;
 use crate::failure::{Failure, Outcome, Verdict};

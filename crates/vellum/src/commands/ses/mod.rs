@@ -1,4 +1,4 @@
-//! Scramblers of drives: learn them from raw dumps (ses-dedup.txt, section III).
+//! Scramblers of drives: learning them from raw dumps (ses-dedup.txt, section III).
 
 mod dump;
 mod learn;
@@ -55,7 +55,7 @@ struct Sectors {
 }
 
 impl Args {
-    /// Runs the command that was asked for.
+    /// Runs the given command.
     pub fn run(self, ui: &Ui) -> Outcome {
         match self.command {
             Command::Write(args) => args.run(ui),

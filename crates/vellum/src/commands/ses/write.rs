@@ -1,4 +1,4 @@
-//! `ses write`: known patterns onto a disk.
+//! `ses write`: writes known patterns to a disk.
 
 use super::Sectors;
 use crate::commands::disk::{Risk, open_image};

@@ -1,8 +1,8 @@
-//! A file system as far as a key-value store wears it: files of a few extents on a block device, a journal that every
-//! `fsync` writes to, deletion with or without telling the device.
+//! A file system as far as it matters to a key-value store: files of a few extents on a block device, a journal written
+//! by every `fsync`, and deletion with or without discards.
 //!
-//! What is written to a table is in the page cache until its `fsync`: LevelDB syncs each when it is complete
-//! (`BuildTable`, `FinishCompactionOutputFile`), and Linux writes back earlier only from a tenth of all memory on
+//! Data written to a table stay in the page cache until its `fsync`: LevelDB syncs each table when it is complete
+//! (`BuildTable`, `FinishCompactionOutputFile`), and Linux writes back earlier only if a tenth of all memory is dirty
 //! (`dirty_background_ratio`). Logs are in memory, as in the page cache: the paper's stores write them asynchronously,
 //! and remove them before the kernel would have written them back. Manifests are synced, so each sync writes their last
 //! sector and the journal.
@@ -26,18 +26,18 @@ const JOURNAL_SECTORS: u64 = 512;
 /// Descriptor, inode and bitmap, commit.
 const COMMIT_SECTORS: u64 = 3;
 const LOG_BYTES_MAX: u64 = 1 << 30;
-/// The kernel hands so much to a device in one request.
+/// The largest request that the kernel issues to a device.
 const REQUEST_BYTES: usize = 512 << 10;
 
-/// What kind of file system, and what it costs.
+/// Kind of a file system, and its costs.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::experiment) struct FsKind {
     pub layout: Layout,
-    /// What tables are made of begins at multiples of so many bytes, as far as the file system is concerned anywhere.
+    /// The parts of tables begin at multiples of this; the file system itself would allow any position.
     pub unit_bytes: u64,
-    /// Deleted files are told to the device.
+    /// Discard the extents of deleted files on the device.
     pub discard: bool,
-    /// What a request costs the processor: system call, file system, block layer, driver.
+    /// Processor time of a request: system call, file system, block layer, driver.
     pub request_cpu: Nanos,
 }
 
@@ -56,13 +56,13 @@ struct Inner {
     ledger: Ledger,
     space: Mutex<Space>,
     files: Mutex<BTreeMap<u64, Arc<File>>>,
-    /// By whether it is a manifest, and number.
+    /// By whether it is a manifest, and by number.
     areas: Mutex<BTreeMap<(bool, u64), AreaBytes>>,
     current: Mutex<Option<Vec<u8>>>,
     journal_at: AtomicU64,
 }
 
-/// A file's sectors, in order. They change when the file system cleans.
+/// Extents of a file, in order. They change when the file system cleans.
 #[derive(Default)]
 struct File {
     extents: Mutex<Vec<Extent>>,
@@ -94,7 +94,7 @@ impl FsMedia {
 }
 
 impl Inner {
-    /// What `fsync` does behind a file's data.
+    /// What `fsync` does after writing a file's data.
     fn commit(&self) -> Result<()> {
         let at = self.journal_at.fetch_add(COMMIT_SECTORS, Relaxed);
         self.env.charge(self.kind.request_cpu);
@@ -125,7 +125,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Moves what is valid in the emptiest segment to the end of the log, if there are few free ones.
+    /// If few segments are free, moves the valid data of the emptiest one to the end of the log.
     fn clean(&self) -> Result<()> {
         let Some(victim) = self.space.lock().to_clean() else { return Ok(()) };
         let files: Vec<Arc<File>> = self.files.lock().values().cloned().collect();
@@ -296,7 +296,7 @@ struct FileWriter {
     number: u64,
     file: Arc<File>,
     cause: Cause,
-    /// In the page cache, not yet on the device.
+    /// In the page cache, but not yet on the device.
     pages: Vec<u8>,
     done: bool,
 }
@@ -326,7 +326,7 @@ impl Drop for FileWriter {
     fn drop(&mut self) {
         if !self.done {
             self.inner.files.lock().remove(&self.number);
-            // An error would have been the writer's as well.
+            // An error here would have affected the writer as well.
             let _ = self.inner.delete(&self.file);
         }
     }
@@ -344,7 +344,7 @@ impl TableReader for FileReader {
     }
 
     fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
-        // The page cache has whole sectors.
+        // The page cache holds whole sectors.
         let (first, skipped) = (offset / SECTOR_BYTES as u64, offset as usize % SECTOR_BYTES);
         let mut sectors = vec![0; (skipped + out.len()).next_multiple_of(SECTOR_BYTES)];
         loop {

@@ -1,24 +1,24 @@
-//! Where a file system puts what is written.
+//! Allocation of space in a file system.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use vellum_base::{Error, Kind, Result};
 
-/// Sectors in a row.
+/// Consecutive sectors.
 pub(super) type Extent = Range<u64>;
 
 /// How a file system allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::experiment) enum Layout {
-    /// Like ext4, whose allocator for streams goes on where it last was: the free extent behind the end of the file, or
-    /// the next behind that which was taken last, round and round.
+    /// Like ext4, whose stream allocator continues where it last was: takes the free extent after the end of the file,
+    /// or the next one after the last allocation, cyclically.
     Extents,
-    /// Like F2FS: at the end of a log of segments, each the next free one. A segment is free when nothing in it is
-    /// valid; with few free ones left, the emptiest is cleaned.
+    /// Like F2FS: appends to a log of segments, using the next free one each time. A segment is free when nothing in it
+    /// is valid; when few are free, the emptiest is cleaned.
     Log { segment_sectors: u64 },
 }
 
-/// Sectors of a disk and who may have them.
+/// The sectors of a disk, and their allocation.
 pub(super) enum Space {
     Extents(Extents),
     Log(Log),
@@ -43,7 +43,7 @@ impl Space {
         }
     }
 
-    /// At most `sectors` for a file that ends at `end`.
+    /// Allocates at most `sectors` for a file that ends at `end`.
     pub(super) fn take(&mut self, sectors: u64, end: u64) -> Result<Extent> {
         let taken = match self {
             Space::Extents(extents) => extents.take(sectors, end),
@@ -59,7 +59,7 @@ impl Space {
         }
     }
 
-    /// The sectors that should be emptied, if any.
+    /// The sectors to be cleaned, if any.
     pub(super) fn to_clean(&self) -> Option<Extent> {
         if let Space::Log(log) = self { log.to_clean() } else { None }
     }
@@ -68,7 +68,7 @@ impl Space {
 /// Free extents by start.
 pub(super) struct Extents {
     free: BTreeMap<u64, u64>,
-    /// The end of what was taken last.
+    /// End of the last allocation.
     cursor: u64,
 }
 
@@ -102,7 +102,7 @@ impl Extents {
     }
 }
 
-/// Segments and what is valid in them.
+/// Segments, and how many sectors are valid in each.
 pub(super) struct Log {
     start: u64,
     segment_sectors: u64,
@@ -112,7 +112,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// One segment in so many is kept free.
+    /// One segment in this many is kept free.
     const KEPT_FREE: usize = 20;
 
     fn take(&mut self, sectors: u64) -> Option<Extent> {
@@ -164,7 +164,7 @@ impl Log {
 mod tests {
     use super::*;
 
-    /// Takes and gives back at random; nothing is handed out twice, and what is free can be taken.
+    /// Allocates and frees at random: nothing is allocated twice, and free space can be allocated.
     fn exercise(layout: Layout) {
         let whole = 64..64 + 4096;
         let mut space = Space::new(layout, whole.clone());

@@ -1,8 +1,8 @@
 //! `kv bench`: engines side by side.
 //!
-//! On a modelled device (`modelled`) everything runs in this process, in virtual time. On a host:
-//! Each engine runs in a process of its own, this command over again with `--one`, so that bytes written, processor
-//! time and memory are its own. Engines take turns, round by round.
+//! On a modelled device (`modelled`) everything runs in this process, in virtual time. On a host, each engine runs in a
+//! separate process, which is this command with `--one`, so that bytes written, processor time and memory are its own.
+//! Engines take turns in each round.
 
 mod modelled;
 mod summary;
@@ -144,7 +144,7 @@ pub struct Args {
     store: Option<PathBuf>,
 }
 
-/// What a modelled device, whose stores are set as the paper says, has no use for.
+/// Options that have no meaning on a modelled device, where stores are configured as in the paper.
 const ON_A_HOST: [&str; 16] = [
     "seconds",
     "compressible",
@@ -192,7 +192,7 @@ impl Args {
         let bars = ui.bars();
         bars.begin("bench", u64::from(self.rounds) * engines.len() as u64);
         for round in 0..usize::from(self.rounds) {
-            // Whoever comes first finds other things in the file system's memory: let that be another one each time.
+            // The page cache depends on which engine ran before, so each round begins with a different one.
             for turn in 0..engines.len() {
                 let engine = engines[(round + turn) % engines.len()];
                 bench.add(engine, child(engine, &scratch.path, &stop)?);
@@ -206,7 +206,7 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    /// What a process of its own does.
+    /// The part that runs in a separate process.
     fn run_one(&self, name: &str, ui: &Ui) -> Outcome {
         let [kind] = EngineKind::named(name)[..] else { return Err(no_engine(name)) };
         let setup = Setup {
@@ -257,7 +257,7 @@ impl Args {
         })
     }
 
-    /// The engines that were asked for and that are here. That one is not is told, and an error only if none is.
+    /// The requested engines that are available. Missing ones are reported; it is an error if all are missing.
     fn engines(&self, bench: &mut Bench) -> Result<Vec<EngineKind>, Failure> {
         let mut engines = Vec::new();
         for name in &self.engine {
@@ -293,7 +293,7 @@ impl Args {
     }
 }
 
-/// Refuses what would end in the middle: a workload that scans, on an engine without order.
+/// Refuses early a workload that scans, on an engine without ordered keys.
 fn check_scans(engines: &[EngineKind], workloads: &[Workload]) -> Result<(), Failure> {
     let lacking = engines.iter().find(|engine| !engine.scans());
     let scanning = workloads.iter().find(|workload| workload.mix().share(Kind::Scan) > 0.0);
@@ -308,12 +308,12 @@ fn check_scans(engines: &[EngineKind], workloads: &[Workload]) -> Result<(), Fai
     Err(Failure::with_next(Error::invalid(what), next))
 }
 
-/// Of `vellum-flash`, if nothing is said.
+/// Flash of `vellum-flash` by default.
 const FLASH_BYTES: u64 = 4 << 30;
-/// How often it is looked whether an engine has ended.
+/// Polling interval for the end of an engine.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A directory for stores, gone afterwards.
+/// A directory for stores, removed when dropped.
 struct Scratch {
     path: PathBuf,
 }
@@ -332,11 +332,11 @@ impl Drop for Scratch {
     }
 }
 
-/// One engine in a process of its own, with the same options.
+/// Runs one engine in a separate process with the same options.
 fn child(engine: EngineKind, scratch: &Path, stop: &Stop) -> Result<Vec<PlanReport>, Failure> {
     let store = scratch.join(engine.name());
     let said = |e| Error::io("run this command again", e);
-    // In files, so that nobody has to read while it runs.
+    // To files, so that nothing has to read them while it runs.
     let [out, err] = ["out", "err"].map(|name| scratch.join(name));
     let child = Command::new(std::env::current_exe().map_err(said)?)
         .args(std::env::args_os().skip(1).filter(|word| word != "--json"))
@@ -347,7 +347,7 @@ fn child(engine: EngineKind, scratch: &Path, stop: &Stop) -> Result<Vec<PlanRepo
         .spawn()
         .map_err(said)?;
     let status = end_of(child, stop)?;
-    // Removed before the file system has written it all, so that the next engine does not pay for it.
+    // Removed before the file system has written it all back, so that the next engine does not pay for that.
     let _ = std::fs::remove_dir_all(&store);
     let [out, err] = [out, err].map(|path| std::fs::read(path).unwrap_or_default());
     if status.success()
@@ -365,11 +365,11 @@ fn child(engine: EngineKind, scratch: &Path, stop: &Stop) -> Result<Vec<PlanRepo
     })
 }
 
-/// Waits for the end of a process, and ends it when this one is to stop.
+/// Waits for a process to end, and kills it when this one is to stop.
 fn end_of(mut child: Child, stop: &Stop) -> Result<ExitStatus, Failure> {
     let said = |e| Error::io("wait for an engine", e);
     loop {
-        // A signal from the terminal goes to both: that this one is to stop counts.
+        // A signal from the terminal reaches both processes; what counts is that this one is to stop.
         if stop.wait(Some(LOOK_EVERY)) {
             child.kill().and_then(|()| child.wait()).map_err(said)?;
             let error = Error::new(ErrorKind::Io, "ended by a signal; what was made is removed");
@@ -386,7 +386,7 @@ fn workloads(names: &[String]) -> Result<Vec<Workload>, Failure> {
     for name in names {
         match (name.as_str(), Workload::named(name)) {
             (_, Some(workload)) => workloads.push(workload),
-            // E and D insert, so they come last.
+            // E and D insert records, so they come last.
             ("ycsb", _) => workloads.extend([
                 Workload::YcsbLoad,
                 Workload::YcsbA,
@@ -433,7 +433,7 @@ fn bytes(size: Size) -> usize {
     usize::try_from(size.0).unwrap_or(usize::MAX)
 }
 
-/// How many processes wanted a core in the last minute; 0 where nobody says.
+/// Load average of the last minute; 0 if unknown.
 fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0)

@@ -24,7 +24,7 @@ pub struct Modelled {
     pub results: Vec<DeviceReport>,
 }
 
-/// Channels of a board that is named so.
+/// Number of channels of the board with this name.
 pub fn parse_board(name: &str) -> Result<u32, String> {
     let channels = name.strip_prefix(BOARD).and_then(|channels| channels.parse().ok());
     let there = channels.filter(|channels| (1..=CHANNELS_MAX).contains(channels));
@@ -33,7 +33,7 @@ pub fn parse_board(name: &str) -> Result<u32, String> {
 }
 
 impl Args {
-    /// Every workload on every store, each on a board of its own that was loaded first.
+    /// Runs every workload on every store, each on a board of its own that is loaded first.
     pub(super) fn run_modelled(&self, channels: u32, ui: &Ui) -> Outcome {
         let plans = self.device_plans(channels)?;
         let mut bench = Modelled {

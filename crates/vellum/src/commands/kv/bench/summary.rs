@@ -1,4 +1,4 @@
-//! What came of the rounds: medians and spread of each engine, and ratios to the peers.
+//! Summary of the rounds: medians and spread of each engine, and ratios to the peers.
 
 use serde::Serialize;
 use vellum::lab::kv_bench::{EngineKind, PlanReport};
@@ -19,23 +19,23 @@ pub struct Bench {
     pub load_after: f64,
     pub engines: Vec<Announced>,
     pub results: Vec<Figures>,
-    /// What the figures are made of.
+    /// Reports from which the figures are computed.
     #[serde(skip)]
     pub reports: Vec<(EngineKind, PlanReport)>,
 }
 
-/// An engine that was asked for.
+/// A requested engine.
 #[derive(Debug, Serialize)]
 pub struct Announced {
     pub name: &'static str,
     pub version: Option<String>,
-    /// Why it is not here.
+    /// Why it is not available.
     pub absent: Option<String>,
-    /// Of a memtable: less than what was asked for where it cannot have that.
+    /// Size of a memtable: less than requested if the engine has a lower limit.
     pub memtable_bytes: usize,
 }
 
-/// One workload on one engine: medians over the rounds, but for what says otherwise.
+/// One workload on one engine: medians over the rounds, except where stated otherwise.
 #[derive(Debug, Serialize)]
 pub struct Figures {
     pub workload: String,
@@ -43,7 +43,7 @@ pub struct Figures {
     pub requests_per_second: f64,
     pub requests_per_second_min: f64,
     pub requests_per_second_max: f64,
-    /// Beside the best setting of the peer, in the same round: the median. Its tables are mapped only beside ours.
+    /// Median ratio to the peer's best configuration in the same round. Mapped tables compete only with mapped files.
     pub ratio_to_rocksdb: Option<f64>,
     pub ratio_to_leveldb: Option<f64>,
     pub latency_ns_p50: u64,
@@ -59,7 +59,7 @@ pub struct Figures {
 }
 
 impl Bench {
-    /// Notes an engine; false if it is not here.
+    /// Records an engine; false if it is not available.
     pub fn announce(&mut self, kind: EngineKind, memtable_bytes: usize) -> bool {
         let (version, absent) = match kind.version() {
             Ok(version) => (Some(version), None),
@@ -71,12 +71,12 @@ impl Bench {
         here
     }
 
-    /// Adds what an engine took in a round.
+    /// Adds an engine's reports of a round.
     pub fn add(&mut self, kind: EngineKind, reports: Vec<PlanReport>) {
         self.reports.extend(reports.into_iter().map(|report| (kind, report)));
     }
 
-    /// Makes figures of all that was added.
+    /// Computes the figures from all reports.
     pub fn finish(&mut self) {
         let mut seen = Vec::new();
         for (kind, report) in &self.reports {
@@ -126,7 +126,7 @@ impl Bench {
         }
     }
 
-    /// The median over rounds of the rate beside that of the peer's better setting in the same round.
+    /// The median over rounds of the ratio to the rate of the peer's best configuration in the same round.
     fn ratio(&self, workload: &str, kind: EngineKind, peer: &str) -> Option<f64> {
         if kind.name().starts_with(peer) {
             return None;
@@ -144,7 +144,7 @@ impl Bench {
     }
 }
 
-/// The middle; of an even number of values the mean of the two in the middle.
+/// The median; of an even number of values, the mean of the middle two.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match (values.len(), values.len() / 2) {
