@@ -91,8 +91,8 @@ impl Store {
     /// this directory: both were copied, or restored from a backup, or the device was renamed. If it is a copy, and the
     /// original uses the same device, what the original has written since is lost.
     ///
-    /// Does the same if the file ZONES is lost, by which the directory knows its device: all tables of the store have to
-    /// be there.
+    /// Does the same if the file ZONES is lost, by which the directory knows its device: all tables of the store have
+    /// to be there.
     pub fn move_to(path: impl AsRef<Path>, device: &Path) -> Result<()> {
         let path = path.as_ref();
         move_at(path, device).map_err(|e| named(e, path))
