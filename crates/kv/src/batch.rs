@@ -26,6 +26,7 @@ pub struct Batch {
     user_bytes: usize,
     /// Bytes of the largest key and of the largest value.
     key_bytes_max: usize,
+    put_key_bytes_max: usize,
     value_bytes_max: usize,
     /// Named keyspaces that the batch writes to.
     spaces: Vec<Arc<Space>>,
@@ -70,7 +71,7 @@ impl Batch {
         self.payload.clear();
         self.spaces.clear();
         (self.count, self.puts, self.user_bytes) = (0, 0, 0);
-        (self.key_bytes_max, self.value_bytes_max) = (0, 0);
+        (self.key_bytes_max, self.put_key_bytes_max, self.value_bytes_max) = (0, 0, 0);
     }
     /// Bytes that the batch takes in the log, not counting the record header.
     pub fn bytes(&self) -> usize {
@@ -87,6 +88,10 @@ impl Batch {
     /// Bytes of the largest key.
     pub(crate) fn key_bytes_max(&self) -> usize {
         self.key_bytes_max
+    }
+    /// Bytes of the largest key that is put.
+    pub(crate) fn put_key_bytes_max(&self) -> usize {
+        self.put_key_bytes_max
     }
     /// Bytes of the largest value.
     pub(crate) fn value_bytes_max(&self) -> usize {
@@ -118,6 +123,9 @@ impl Batch {
         self.puts += (kind == EntryKind::Put) as u32;
         self.user_bytes += key.len() + value.len();
         self.key_bytes_max = self.key_bytes_max.max(key.len());
+        if kind == EntryKind::Put {
+            self.put_key_bytes_max = self.put_key_bytes_max.max(key.len());
+        }
         self.value_bytes_max = self.value_bytes_max.max(value.len());
         Ok(())
     }

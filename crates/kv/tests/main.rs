@@ -31,6 +31,7 @@ mod leveldb;
 mod little;
 mod lives;
 mod log;
+mod long_keys;
 mod memory;
 mod model;
 mod mounted;

@@ -108,6 +108,13 @@ impl Budget<'_> {
         self.room.free() >= self.reserve().saturating_add(spare)
     }
 
+    /// True if tables may be ingested beside those that the ingest has written, which take `listed` bytes of a manifest
+    /// once it is finished, but are in none before.
+    pub(crate) fn may_ingest(&self, listed: usize, tables: u64) -> bool {
+        let spare = self.spare_for(false) + tables;
+        self.has_spare(spare) && self.core.manifest_tables(listed) >= self.reserve().saturating_add(spare)
+    }
+
     /// Tables that a writer must leave free beyond the reserve. Puts must also leave enough to merge two tables of
     /// deeper levels.
     pub(crate) fn spare_for(&self, only_deletes: bool) -> u64 {

@@ -4,7 +4,7 @@
 //! 2. Entries are written with sequence number 0, which stands for the number that the manifest assigns to their table.
 //! 3. Older entries in memtables must not hide ingested ones: memtables that overlap are flushed first.
 
-use crate::journal::{Edit, LEVELS, TableMeta};
+use crate::journal::{Edit, LEVELS, TABLE_MANIFEST_BYTES, TableMeta};
 use crate::key::{EntryKind, Stamp, check_key};
 use crate::lsm::compaction::{Claim, TableSink};
 use crate::lsm::core::{Core, State};
@@ -107,11 +107,14 @@ impl<'a> Ingest<'a> {
         self.next_key.push(self.keyspace.space.number);
         self.next_key.extend_from_slice(key);
         if self.sink.begins_with(&self.next_key, value) {
-            self.core.wait_to_ingest()?;
+            self.core.wait_to_ingest(self.listed_bytes(), 1)?;
         }
         std::mem::swap(&mut self.key, &mut self.next_key);
         self.entries += 1;
-        self.key_bytes_max = self.key_bytes_max.max(key.len());
+        if key.len() > self.key_bytes_max {
+            self.key_bytes_max = key.len();
+            self.core.key_bytes_max.fetch_max(key.len(), Ordering::Relaxed);
+        }
         self.data_bytes += (key.len() + value.len()) as u64;
         let added = self.sink.add(&self.key, Stamp::new(0, EntryKind::Put), value);
         added.inspect_err(|_| self.has_failed = true)
@@ -128,15 +131,25 @@ impl<'a> Ingest<'a> {
         core.view.load().version.keyspaces.check(&self.keyspace.space)?;
         core.flush_overlap(&mut writer, &range)?;
         core.wait_for_level0()?;
+        core.wait_to_ingest(self.listed_bytes(), 0)?;
         // Earlier writes must not be lost in a crash that the ingest survives.
         core.sync_held(&mut writer)?;
-        core.key_bytes_max.fetch_max(self.key_bytes_max, Ordering::Relaxed);
         let tables = self.sink.finish()?; // from here on they are the manifest's
         let result = core.place(&mut writer, tables, self.data_bytes);
         drop(writer);
         core.state.wake_tasks();
         let done = result?;
         Ok(Ingested { entries: self.entries, ..done })
+    }
+
+    /// Bytes that a manifest takes for the tables so far, and the one that is being written.
+    fn listed_bytes(&self) -> usize {
+        if self.core.media.shape().areas_are_files {
+            return 0;
+        }
+        let bounds = |meta: &TableMeta| TABLE_MANIFEST_BYTES + meta.smallest.len() + meta.largest.len();
+        let open = self.sink.fill().map_or(0, |_| TABLE_MANIFEST_BYTES + 2 * (1 + self.key_bytes_max));
+        self.sink.done().iter().map(bounds).sum::<usize>() + open
     }
 
     fn check(&self) -> Result<()> {

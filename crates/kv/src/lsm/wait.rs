@@ -70,9 +70,9 @@ impl Core {
         self.wait_for_room(|budget| budget.has_spare(budget.spare_for(false)), 0)
     }
 
-    /// Waits until another table may be ingested.
-    pub(crate) fn wait_to_ingest(&self) -> Result<()> {
-        self.wait_for_room(|budget| budget.has_spare(budget.spare_for(false) + 1), 1)
+    /// Waits until so many more tables may be ingested; see [`Budget::may_ingest`].
+    pub(crate) fn wait_to_ingest(&self, listed: usize, tables: u64) -> Result<()> {
+        self.wait_for_room(|budget| budget.may_ingest(listed, tables), 1)
     }
 
     /// Waits until puts may be added to a memtable that has none: deletes may have to flush them with the room that is

@@ -29,13 +29,13 @@ pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result
         removed: job.replaced().map(|(level, table)| (level, table.meta.number)).collect(),
         ..Edit::default()
     };
-    let mut in_vain = Vec::new();
-    if job.discard {
-        core.counts.discarded.fetch_add(job.upper.len() as u64, Relaxed);
+    let (counts, mut in_vain) = (&core.counts, Vec::new());
+    // What the edit does is counted before it, as it has the counters in it.
+    let counted = if job.discard {
+        vec![(&counts.discarded, job.upper.len() as u64)]
     } else if job.is_move() {
         edit.added = job.upper.iter().map(|table| (level as u8, table.meta.clone())).collect();
-        core.counts.moves.fetch_add(1, Relaxed);
-        core.counts.moved_bytes.fetch_add(job.upper.iter().map(|t| t.meta.bytes).sum(), Relaxed);
+        vec![(&counts.moves, 1), (&counts.moved_bytes, job.upper.iter().map(|t| t.meta.bytes).sum())]
     } else {
         let parallelism = match core.options.adaptive_parallelism {
             true => core.window.turn(core.visible.load(Relaxed), level),
@@ -46,14 +46,22 @@ pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result
         let is_in_vain = job.upper.is_empty() && job.lower.len() > 1 && tables.len() >= job.lower.len();
         in_vain.extend(tables.iter().map(|meta| meta.number).filter(|_| is_in_vain));
         edit.added = tables.into_iter().map(|meta| (level as u8, meta)).collect();
-        core.counts.compactions.fetch_add(1, Relaxed);
+        vec![(&counts.compactions, 1)]
+    };
+    for (counter, by) in &counted {
+        counter.fetch_add(*by, Relaxed);
     }
-    core.install(&edit, |state, view| {
+    let installed = core.install(&edit, |state, view| {
         let known = &mut state.gathered_in_vain;
         if !in_vain.is_empty() {
             let there: BTreeSet<u64> = view.version.levels.iter().flatten().map(|t| t.meta.number).collect();
             known.retain(|number| there.contains(number));
             known.extend(in_vain);
+        }
+    });
+    installed.inspect_err(|_| {
+        for (counter, by) in &counted {
+            counter.fetch_sub(*by, Relaxed);
         }
     })
 }
