@@ -345,6 +345,24 @@ fn what_was_merged_away_does_not_bring_deleted_keys_back() {
 }
 
 /// Leaves that check out, each in the place of another: what is left out for that is said.
+/// A table of an ingest has no number of its own before that is finished, and nothing but the manifest says that it was.
+#[test]
+fn without_a_manifest_it_is_said_which_tables_were_ingested() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(directory(dir.path())).unwrap();
+    store.put(b"k", b"put").unwrap();
+    store.flush().unwrap();
+    let mut ingest = store.ingest().unwrap();
+    (0..2000u32).for_each(|n| ingest.put(&n.to_be_bytes(), &[7; 200]).unwrap());
+    ingest.finish().unwrap();
+    store.close().unwrap();
+    let copy = bereft(&files_of(dir.path()), |_| false);
+    let media: Arc<dyn Media> = directory(copy.path());
+    let report = repair(&media, &(RealEnv::new() as Arc<dyn Env>), &small()).unwrap();
+    let said = report.problems.iter().filter(|problem| problem.contains("was ingested")).count();
+    assert!(report.untold && (1..report.tables_kept).contains(&said), "all but the first: {report:?}");
+}
+
 #[test]
 fn what_is_found_out_of_place_is_counted_and_said() {
     let dir = tempfile::tempdir().unwrap();

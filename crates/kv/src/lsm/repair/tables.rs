@@ -142,7 +142,12 @@ impl Repair<'_> {
         })?;
         let (entries, deletes, sum) = (foot.entries, foot.deletes, foot.sum);
         let (seq_min, seq_max) = match foot.seq_max {
-            0 => (foot.seq_floor, foot.seq_floor), // ingested
+            0 => {
+                self.problem(format!(
+                    "table {number} was ingested, and counts from when that was begun: keys that were also written meanwhile have the values of these writes; if it was not finished, it hides what was there before"
+                ));
+                (foot.seq_floor, foot.seq_floor)
+            }
             seq_max => (foot.seq_min, seq_max),
         };
         let meta = TableMeta {
