@@ -345,7 +345,7 @@ fn what_was_merged_away_does_not_bring_deleted_keys_back() {
 }
 
 /// Leaves that check out, each in the place of another: what is left out for that is said.
-/// A table of an ingest has no number of its own before that is finished, and nothing but the manifest says that it was.
+/// A table of an ingest has no number of its own before that is finished, and only the manifest says that it was.
 #[test]
 fn without_a_manifest_it_is_said_which_tables_were_ingested() {
     let dir = tempfile::tempdir().unwrap();
