@@ -24,7 +24,7 @@ pub struct Batch {
     puts: u32,
     /// Bytes of keys and values.
     user_bytes: usize,
-    /// Bytes of the largest key and of the largest value.
+    /// Bytes of the largest key, of the largest that is put, and of the largest value.
     key_bytes_max: usize,
     put_key_bytes_max: usize,
     value_bytes_max: usize,

@@ -21,6 +21,8 @@ pub struct Glance {
     pub held: Glanced,
     /// Counters since the store was created.
     pub lifetime: Lifetime,
+    /// Number and bytes of each table.
+    pub tables: Vec<(u64, u64)>,
 }
 
 /// What a store holds.
@@ -67,6 +69,7 @@ impl Glance {
             return Ok(Glance {
                 held: Glanced::Log { segments, segment_bytes, records },
                 lifetime: said.lifetime,
+                tables: said.segments.iter().map(|meta| (meta.number, meta.bytes)).collect(),
             });
         }
         let told = recover::state_of(edits)?;
@@ -81,22 +84,7 @@ impl Glance {
         Ok(Glance {
             held: Glanced::Lsm { levels, keyspaces: told.keyspaces.names() },
             lifetime: told.lifetime,
-        })
-    }
-
-    /// The tables that the manifest of a store names: the number and the bytes of each.
-    pub fn tables(media: &dyn Media) -> Result<Vec<(u64, u64)>> {
-        let Some(current) = media.current()? else { return Ok(Vec::new()) };
-        let edits = manifest::read(media, Current::decode(&current)?)?;
-        Ok(match Engine::said_by(&edits) {
-            Engine::Log => {
-                let segments = log::state_of(edits)?.segments;
-                segments.iter().map(|meta| (meta.number, meta.bytes)).collect()
-            }
-            Engine::Lsm => {
-                let levels = recover::state_of(edits)?.levels;
-                levels.iter().flatten().map(|meta| (meta.number, meta.bytes)).collect()
-            }
+            tables: told.levels.iter().flatten().map(|meta| (meta.number, meta.bytes)).collect(),
         })
     }
 

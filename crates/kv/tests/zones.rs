@@ -113,7 +113,7 @@ fn a_lost_file_zones_is_written_anew_for_the_device_that_has_all_tables() {
         store.flush().unwrap();
     }
     store.close().unwrap();
-    let tables = Glance::tables(&*directory(&files)).unwrap();
+    let tables = Glance::of(&*directory(&files)).unwrap().unwrap().tables;
     assert!(tables.len() > 2, "{tables:?}");
     // The number and the bytes of another table, or no table where there are some.
     let (mut other, mut longer) = (tables.clone(), tables.clone());

@@ -39,14 +39,12 @@ pub use debubble::{Compared, check_debubble, compare, debubble};
 pub use named::named;
 
 use fresh::Fresh;
-use std::fs::File;
-use std::io::{Seek, SeekFrom};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use vellum_base::{Env, Error, Geometry, Kind, RealEnv, Result};
+use vellum_base::{BlockDevice, Env, Error, Geometry, Kind, RealEnv, Result, SECTOR_BYTES};
 use vellum_media::zones::open_device;
-use vellum_media::{Image, ImageParams, Mended};
+use vellum_media::{FileDisk, Image, ImageParams, Mended};
 
 /// Channels of a flash image that is created for a store, and the size of its pages.
 const CHANNELS: u32 = 4;
@@ -54,8 +52,6 @@ const PAGE_BYTES: u32 = 4096;
 /// Number of tables for which such an image has room, unless they would be larger than this.
 const TABLES: u64 = 256;
 const TABLE_BYTES_MAX: u64 = 16 << 20;
-/// Zones are whole units of this size.
-const UNIT_BYTES: u64 = 4096;
 /// Pages of an erase block that identify the table to which it belongs.
 const TAG_PAGES: u32 = 2;
 
@@ -190,15 +186,13 @@ fn move_at(path: &Path, device: &Path) -> Result<()> {
             ZoneMedia::move_to(&directory, &*zones, text)
         }
         Ok(None) => {
-            let (tables, there) = (Glance::tables(&*directory)?, directory.tables()?);
+            let (tables, there) = (tables_of(&directory)?, directory.tables()?);
             match tables.is_empty() || tables.iter().any(|(number, _)| there.contains(number)) {
                 true => Err(Error::invalid("the store has its tables in its directory")),
                 false => restore_at(&directory, text, &tables),
             }
         }
-        Err(error) if error.kind() == Kind::Corrupt => {
-            restore_at(&directory, text, &Glance::tables(&*directory)?)
-        }
+        Err(error) if error.kind() == Kind::Corrupt => restore_at(&directory, text, &tables_of(&directory)?),
         Err(error) => Err(error),
     }
 }
@@ -206,16 +200,16 @@ fn move_at(path: &Path, device: &Path) -> Result<()> {
 /// For a directory that does not say any more where its tables are.
 fn restore_at(directory: &Directory, device: &str, tables: &[(u64, u64)]) -> Result<()> {
     let path = Path::new(device);
-    // The label is at the front, however large zones are. Few of them are looked at sooner.
-    let few = bytes_of(path)? / 8 / UNIT_BYTES * UNIT_BYTES;
-    let zone_bytes = ZoneMedia::zone_bytes_on(&*open_device(path, few, true)?, device)?;
+    // The label is at the front, however large zones are. All of the device as one zone is opened at once.
+    let sectors = FileDisk::look(path)?.info().sectors.max(1);
+    let zone_bytes =
+        ZoneMedia::zone_bytes_on(&*open_device(path, sectors * SECTOR_BYTES as u64, true)?, device)?;
     ZoneMedia::restore(directory, &*open_device(path, zone_bytes, true)?, device, tables)
 }
 
-/// Bytes of a file or a device.
-fn bytes_of(path: &Path) -> Result<u64> {
-    let measured = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
-    measured.map_err(|e| Error::io(format!("measure {}", path.display()), e))
+/// Number and bytes of each table that the manifest in a directory names.
+fn tables_of(directory: &Directory) -> Result<Vec<(u64, u64)>> {
+    Ok(Glance::of(directory)?.map_or_else(Vec::new, |glance| glance.tables))
 }
 
 fn format_flash_at(path: &Path, bytes: u64) -> Result<()> {

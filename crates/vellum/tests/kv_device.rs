@@ -27,11 +27,16 @@ fn a_store_that_lost_the_name_of_its_device_gets_it_back() {
         let refused = home.run("kv repair s");
         refused.failed(if damage.is_some() { 4 } else { 3 }, "the file ZONES");
         assert!(refused.err.contains("kv open s --device DEV"), "{}", refused.err);
+        for (bytes, device) in [(0, "empty"), (100, "tiny"), (20_000, "short")] {
+            blank_device(&home, device, bytes);
+            home.run(&format!("kv open s --device {device}")).failed(4, "has no tables of a store");
+        }
         home.run("kv open s --device blank").failed(4, "has no tables of a store");
         home.ok("kv open s --device device");
         assert_eq!(home.ok("kv get s k"), "v\n");
         assert_eq!(fs::read(&note).unwrap(), before);
     }
+    home.run("kv open s --device empty").failed(4, "is not the device that the tables of this store are on");
 }
 
 #[test]

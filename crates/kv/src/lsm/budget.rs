@@ -108,11 +108,14 @@ impl Budget<'_> {
         self.room.free() >= self.reserve().saturating_add(spare)
     }
 
-    /// True if tables may be ingested beside those that the ingest has written, which take `listed` bytes of a manifest
-    /// once it is finished, but are in none before.
-    pub(crate) fn may_ingest(&self, listed: usize, tables: u64) -> bool {
-        let spare = self.spare_for(false) + tables;
-        self.has_spare(spare) && self.core.manifest_tables(listed) >= self.reserve().saturating_add(spare)
+    /// True if another table may be ingested, and listed with those that the ingest has written.
+    pub(crate) fn may_ingest(&self, listed: usize) -> bool {
+        self.has_spare(self.spare_for(false) + 1) && self.may_list(listed)
+    }
+
+    /// True if the manifest may list tables that take so many bytes of it, and are in no version yet.
+    pub(crate) fn may_list(&self, bytes: usize) -> bool {
+        self.core.manifest_tables(bytes) >= self.reserve().saturating_add(self.spare_for(false))
     }
 
     /// Tables that a writer must leave free beyond the reserve. Puts must also leave enough to merge two tables of

@@ -107,7 +107,7 @@ impl<'a> Ingest<'a> {
         self.next_key.push(self.keyspace.space.number);
         self.next_key.extend_from_slice(key);
         if self.sink.begins_with(&self.next_key, value) {
-            self.core.wait_to_ingest(self.listed_bytes(), 1)?;
+            self.core.wait_to_ingest(self.listed_bytes())?;
         }
         std::mem::swap(&mut self.key, &mut self.next_key);
         self.entries += 1;
@@ -131,7 +131,7 @@ impl<'a> Ingest<'a> {
         core.view.load().version.keyspaces.check(&self.keyspace.space)?;
         core.flush_overlap(&mut writer, &range)?;
         core.wait_for_level0()?;
-        core.wait_to_ingest(self.listed_bytes(), 0)?;
+        core.wait_to_list(self.listed_bytes())?;
         // Earlier writes must not be lost in a crash that the ingest survives.
         core.sync_held(&mut writer)?;
         let tables = self.sink.finish()?; // from here on they are the manifest's

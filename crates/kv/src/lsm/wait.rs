@@ -70,9 +70,14 @@ impl Core {
         self.wait_for_room(|budget| budget.has_spare(budget.spare_for(false)), 0)
     }
 
-    /// Waits until so many more tables may be ingested; see [`Budget::may_ingest`].
-    pub(crate) fn wait_to_ingest(&self, listed: usize, tables: u64) -> Result<()> {
-        self.wait_for_room(|budget| budget.may_ingest(listed, tables), 1)
+    /// Waits until another table may be ingested; those of the ingest take `listed` bytes of a manifest.
+    pub(crate) fn wait_to_ingest(&self, listed: usize) -> Result<()> {
+        self.wait_for_room(|budget| budget.may_ingest(listed), 1)
+    }
+
+    /// Waits until the manifest may list the tables of an ingest, which take so many bytes of it.
+    pub(crate) fn wait_to_list(&self, bytes: usize) -> Result<()> {
+        self.wait_for_room(|budget| budget.may_list(bytes), 1)
     }
 
     /// Waits until puts may be added to a memtable that has none: deletes may have to flush them with the room that is

@@ -2,9 +2,8 @@
 
 use super::home::Note;
 use super::label::{Label, TableEnd, TableHead, UNIT_BYTES};
-use super::{LABEL_ZONE, LABELS_AT, ZoneMedia, find_tables};
+use super::{ZoneMedia, find_label, find_tables, unit_of};
 use crate::media::Directory;
-use crate::media::patient::twice;
 use vellum_base::{Error, Result, Zones};
 
 impl ZoneMedia {
@@ -16,7 +15,7 @@ impl ZoneMedia {
 
     /// Writes the file ZONES of `directory` anew if it is lost or damaged, as [`ZoneMedia::move_to`] does if it is not.
     /// Nothing else in the directory says on which device its tables are. So the device must have all `tables`, of
-    /// which numbers and bytes are given ([`Glance::tables`](crate::Glance::tables)); and none at all if that is empty,
+    /// which numbers and bytes are given ([`Glance::tables`](crate::Glance)); and none at all if that is empty,
     /// as they would be erased as leftovers.
     pub fn restore(
         directory: &Directory,
@@ -43,20 +42,8 @@ impl ZoneMedia {
     }
 }
 
-/// The first label on the device that can be read.
 fn label_on(zones: &dyn Zones, device: &str) -> Result<Label> {
-    let mut unreadable = None;
-    for at in LABELS_AT {
-        match twice(|| unit_of(zones, LABEL_ZONE, at)) {
-            Ok(unit) => {
-                if let Some(label) = unit.and_then(|unit| Label::decode(&unit)) {
-                    return Ok(label);
-                }
-            }
-            Err(error) => unreadable = Some(error),
-        }
-    }
-    Err(unreadable.unwrap_or_else(|| Error::corrupt(format!("{device} has no tables of a store"))))
+    find_label(zones, |_| true)?.ok_or_else(|| Error::corrupt(format!("{device} has no tables of a store")))
 }
 
 /// True if the zone holds a finished table of this number and length.
@@ -74,14 +61,4 @@ fn is_table(zones: &dyn Zones, zone: u32, label: Label, (table, bytes): (u64, u6
         }
         false => head.is_some() && end_at <= zones.report(zone).written,
     })
-}
-
-/// A unit of a zone, if it was written.
-fn unit_of(zones: &dyn Zones, zone: u32, at: u64) -> Result<Option<[u8; UNIT_BYTES]>> {
-    if zones.report(zone).written < at.saturating_add(UNIT_BYTES as u64) {
-        return Ok(None);
-    }
-    let mut unit = [0; UNIT_BYTES];
-    zones.read(zone, at, &mut unit)?;
-    Ok(Some(unit))
 }

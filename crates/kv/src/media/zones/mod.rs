@@ -173,23 +173,42 @@ impl ZoneMedia {
 
 /// The label of a store's device. One that was extended since has zones that are not used.
 fn label_of(zones: &dyn Zones, id: [u8; 16], device: &str) -> Result<Label> {
-    let (shape, mut unreadable) = (zones.shape(), None);
+    let shape = zones.shape();
     let is_own =
         |label: &Label| (label.id, label.zone_bytes) == (id, shape.zone_bytes) && label.zones <= shape.zones;
+    find_label(zones, is_own)?.ok_or_else(|| {
+        let what =
+            "is not the device that the tables of this store are on, is shorter, or is cut into other zones";
+        Error::corrupt(format!("{device} {what}"))
+    })
+}
+
+/// The first label that is wanted; an error if there is none, and one of the copies cannot be read.
+fn find_label(zones: &dyn Zones, is_wanted: impl Fn(&Label) -> bool) -> Result<Option<Label>> {
+    let mut unreadable = Ok(None);
     for at in LABELS_AT {
-        let mut unit = [0; UNIT_BYTES];
-        if zones.report(LABEL_ZONE).written < at + UNIT_BYTES as u64 {
-            break;
-        }
-        match twice(|| zones.read(LABEL_ZONE, at, &mut unit)).map(|()| Label::decode(&unit).filter(is_own)) {
-            Ok(Some(label)) => return Ok(label),
-            Ok(None) => {}
-            Err(error) => unreadable = Some(error),
+        match twice(|| unit_of(zones, LABEL_ZONE, at)) {
+            Ok(unit) => {
+                let label = unit.and_then(|unit| Label::decode(&unit)).filter(&is_wanted);
+                if label.is_some() {
+                    return Ok(label);
+                }
+            }
+            Err(error) => unreadable = Err(error),
         }
     }
-    let what =
-        "is not the device that the tables of this store are on, is shorter, or is cut into other zones";
-    Err(unreadable.unwrap_or_else(|| Error::corrupt(format!("{device} {what}"))))
+    unreadable
+}
+
+/// A unit of a zone, if the zone exists and the unit was written.
+fn unit_of(zones: &dyn Zones, zone: u32, at: u64) -> Result<Option<[u8; UNIT_BYTES]>> {
+    let is_there = zone < zones.shape().zones;
+    if !is_there || zones.report(zone).written < at.saturating_add(UNIT_BYTES as u64) {
+        return Ok(None);
+    }
+    let mut unit = [0; UNIT_BYTES];
+    zones.read(zone, at, &mut unit)?;
+    Ok(Some(unit))
 }
 
 /// Decodes fuzzed bytes as all that a device and its directory begin with (see `crate::fuzz`).
