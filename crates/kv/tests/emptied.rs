@@ -7,11 +7,12 @@ use crate::zones::{formatted, media};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use vellum_base::{Kind, RealEnv};
+use vellum_base::{Env, Kind, RealEnv};
 use vellum_kv::{
     Batch, Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Map, Media, Options, Store,
 };
 use vellum_media::nand::NandParams;
+use vellum_sim::Sim;
 
 /// Deletes keys, with what the error says.
 fn can_be_emptied(store: &Store, keys: impl Iterator<Item = Vec<u8>>, context: &str) {
@@ -75,6 +76,40 @@ fn zones_that_were_filled_and_compacted_again_and_again() {
         let (files, zones) = formatted(true, seed);
         filled_and_compacted(seed, || media(&files, &zones).unwrap());
     }
+}
+
+/// Outputs that were cut for their overlap took superblocks that there was no room for, as merges were planned without.
+#[test]
+fn flash_full_of_values_of_eight_kilobytes() {
+    for seed in 0..8 {
+        let sim = Sim::new(seed);
+        let env = sim.env();
+        sim.run(|| full_of_large_values(seed, env));
+    }
+}
+
+fn full_of_large_values(seed: u64, env: Arc<dyn Env>) {
+    let (store, mut rng) = (open_flash(&flash(seed), env).unwrap(), SmallRng::seed_from_u64(seed));
+    let key = |n: u32| n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec();
+    let mut refused = 0;
+    for _ in 0..12_000 {
+        let n = rng.random_range(0..8000);
+        let done = match rng.random_range(0..1000) {
+            0..4 => store.compact(),
+            4..10 => store.flush(),
+            10..250 => store.delete(&key(n)),
+            _ => {
+                let mut value = vec![0; rng.random_range(0..8000)];
+                rng.fill(&mut value[..]);
+                store.put(&key(n), &value)
+            }
+        };
+        refused = if done.is_ok() { 0 } else { refused + 1 };
+        if refused > 200 {
+            break;
+        }
+    }
+    can_be_emptied(&store, (0..8000).map(key), &format!("seed {seed}"));
 }
 
 /// Puts that were refused, deletes that flush those that were not, flushes and compactions on request.

@@ -143,6 +143,6 @@ fn gathered(
     let tables = situation.room.merge_of(lower.iter(), 0, below);
     let claim = Claim { tables, replaced, ..Claim::of(level - 1, smallest, largest) };
     let is_possible = situation.is_alone(&claim) && situation.room.fits(tables, lower.len());
-    let piece = Piece::default();
-    is_possible.then_some(Job { claim, upper: Vec::new(), lower, unclean, discard: false, piece })
+    let (piece, is_tight) = (Piece::default(), situation.room.is_tight);
+    is_possible.then_some(Job { claim, upper: Vec::new(), lower, unclean, discard: false, is_tight, piece })
 }

@@ -3,8 +3,8 @@
 //!
 //! Invariant: everything before the leaves that wait in `island` has been passed on, so order is kept.
 
-use super::TableSink;
 use super::room::GRANDPARENTS_MAX;
+use super::{Job, TableSink};
 use crate::freewrite::{ReuseStat, Verdict};
 use crate::journal::{LEVELS, TableMeta};
 use crate::key::Stamp;
@@ -14,6 +14,10 @@ use crate::lsm::version::Version;
 use crate::options::{CachePolicy, Reuse, Rules};
 use std::collections::VecDeque;
 use vellum_base::Result;
+
+/// At most one in so many output tables, and one more, is cut because it overlaps with too much. Together with those
+/// that end aligned, they are what [`tables_of_merge`](super::tables_of_merge) allows beyond full ones.
+const CUTS_PARTS: u64 = 10;
 
 /// See the module.
 pub(crate) struct Layout<'a> {
@@ -30,9 +34,9 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// A layout of tables of `level`.
-    pub(crate) fn new(core: &'a Core, version: &'a Version, level: usize, sink: TableSink<'a>) -> Layout<'a> {
-        let below = NextLevel::new(core, version, level + 1);
+    /// A layout of the output of `job`.
+    pub(crate) fn new(core: &'a Core, version: &'a Version, job: &Job, sink: TableSink<'a>) -> Layout<'a> {
+        let below = NextLevel::new(core, version, job);
         let (reuse, policy) = (core.reuse(), core.options.cache_policy);
         Layout { sink, below, reuse, policy, island: VecDeque::new(), asked: false, declined: false }
     }
@@ -115,16 +119,36 @@ struct NextLevel<'a> {
     keyspace: Option<u8>,
     /// Bytes of tables that the open output table overlaps with.
     bytes: u64,
+    /// No table may end before it is full.
+    is_tight: bool,
+    /// Tables that may still end because they overlap with too much.
+    cuts_left: u64,
     table_bytes: u64,
     whole_tables: bool,
     rules: Rules,
 }
 
 impl<'a> NextLevel<'a> {
-    fn new(core: &Core, version: &'a Version, level: usize) -> NextLevel<'a> {
+    fn new(core: &Core, version: &'a Version, job: &Job) -> NextLevel<'a> {
         let (table_bytes, rules) = (core.limits.table_bytes, core.options.rules);
         let whole_tables = core.media.shape().whole_tables;
-        NextLevel { version, level, at: 0, keyspace: None, bytes: 0, table_bytes, whole_tables, rules }
+        let is_tight = whole_tables && job.is_tight;
+        // Where every table takes a superblock, the plan allows for a few that are not full.
+        let is_bounded = whole_tables && rules == Rules::Vellum;
+        let cuts_left = if is_bounded { 1 + job.claim.tables / CUTS_PARTS } else { u64::MAX };
+        let (level, at, keyspace, bytes) = (job.output_level() + 1, 0, None, 0);
+        NextLevel {
+            version,
+            level,
+            at,
+            keyspace,
+            bytes,
+            is_tight,
+            cuts_left,
+            table_bytes,
+            whole_tables,
+            rules,
+        }
     }
 
     /// True if the open output table should end before `key`: at the end of a table of this level or of a keyspace, if
@@ -147,9 +171,11 @@ impl<'a> NextLevel<'a> {
         let enough = if keyspace_ends && !self.whole_tables { capacity / 16 } else { enough };
         let passed = passed || keyspace_ends;
         let aligned = bytes >= enough && self.rules == Rules::Vellum;
-        let cut = passed && (aligned || self.bytes > GRANDPARENTS_MAX * self.table_bytes);
+        let overlaps = self.bytes > GRANDPARENTS_MAX * self.table_bytes && self.cuts_left > 0;
+        let cut = passed && !self.is_tight && (aligned || overlaps);
         if cut {
             self.bytes = 0;
+            self.cuts_left -= u64::from(!aligned);
         }
         cut
     }

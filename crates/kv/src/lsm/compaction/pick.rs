@@ -68,6 +68,8 @@ pub(crate) struct Job {
     pub unclean: bool,
     /// The inputs hold only dropped keyspaces: they are removed without being read.
     pub discard: bool,
+    /// It was planned with no allowance beyond its inputs: tables end only where they are full.
+    pub is_tight: bool,
     /// Range of keys of the upper tables to be merged. All keys of the lower tables belong to it.
     pub piece: Piece,
 }
@@ -244,6 +246,7 @@ fn discarded(version: &Version, situation: &Situation<'_>) -> Option<Job> {
                 lower: Vec::new(),
                 unclean: true,
                 discard: true,
+                is_tight: false,
                 piece: Piece::default(),
             })
         })
@@ -318,7 +321,8 @@ pub(super) fn job_of(
     if !situation.is_alone(&claim) {
         return None;
     }
-    let job = Job { claim, upper, lower, unclean, discard: false, piece: Piece::default() };
+    let is_tight = situation.room.is_tight;
+    let job = Job { claim, upper, lower, unclean, discard: false, is_tight, piece: Piece::default() };
     let kept = situation.room.filled_by(bytes_of(&job.upper) + bytes_of(&job.lower)) + 1;
     if situation.has_room_for(&job, kept) || job.is_move() {
         Some(job)

@@ -100,7 +100,7 @@ pub(super) fn merge_piece(
     let mut out = Out {
         sweep: Sweep::of(core, version),
         deeper: Deeper::new(version, level),
-        layout: Layout::new(core, version, level, sink),
+        layout: Layout::new(core, version, job, sink),
         work: Work::new(core),
     };
     let keeps = core.reuse() != Reuse::Off;
