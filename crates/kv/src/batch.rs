@@ -24,8 +24,7 @@ pub struct Batch {
     puts: u32,
     /// Bytes of keys and values.
     user_bytes: usize,
-    /// Bytes of the largest key, of the largest that is put, and of the largest value.
-    key_bytes_max: usize,
+    /// Bytes of the largest key that is put, and of the largest value.
     put_key_bytes_max: usize,
     value_bytes_max: usize,
     /// Named keyspaces that the batch writes to.
@@ -38,7 +37,7 @@ impl Batch {
         Batch::default()
     }
     /// Sets `key` to `value`. A key has at most [`KEY_BYTES_MAX`] bytes, and at most a sixteenth of the bytes of a
-    /// table; the limit of values depends on the store ([`crate::Map::value_bytes_max`]).
+    /// table and a quarter of a log; the limit of values depends on the store ([`crate::Map::value_bytes_max`]).
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.entry(EntryKind::Put, DEFAULT_KEYSPACE, key, value)
     }
@@ -71,7 +70,7 @@ impl Batch {
         self.payload.clear();
         self.spaces.clear();
         (self.count, self.puts, self.user_bytes) = (0, 0, 0);
-        (self.key_bytes_max, self.put_key_bytes_max, self.value_bytes_max) = (0, 0, 0);
+        (self.put_key_bytes_max, self.value_bytes_max) = (0, 0);
     }
     /// Bytes that the batch takes in the log, not counting the record header.
     pub fn bytes(&self) -> usize {
@@ -84,10 +83,6 @@ impl Batch {
 
     pub(crate) fn payload(&self) -> &[u8] {
         &self.payload
-    }
-    /// Bytes of the largest key.
-    pub(crate) fn key_bytes_max(&self) -> usize {
-        self.key_bytes_max
     }
     /// Bytes of the largest key that is put.
     pub(crate) fn put_key_bytes_max(&self) -> usize {
@@ -122,7 +117,6 @@ impl Batch {
         self.count += 1;
         self.puts += (kind == EntryKind::Put) as u32;
         self.user_bytes += key.len() + value.len();
-        self.key_bytes_max = self.key_bytes_max.max(key.len());
         if kind == EntryKind::Put {
             self.put_key_bytes_max = self.put_key_bytes_max.max(key.len());
         }

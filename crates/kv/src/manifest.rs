@@ -15,11 +15,11 @@ use crate::repair::known;
 use std::sync::Arc;
 use vellum_base::{Cause, Error, Kind, Result};
 
-/// That is written: the manifest says the sums of tables and segments.
-const VERSION: u32 = 5;
+/// That is written: a manifest in NVRAM leaves out long keys.
+const VERSION: u32 = 6;
 /// In the first no table points into a log; in the first two, areas are of version 1. In the fourth only tables have
-/// sums, in those before it nothing has.
-const EARLIER: [u32; 4] = [1, 2, 3, 4];
+/// sums, in those before it nothing has. In all of them it has all keys.
+const EARLIER: [u32; 5] = [1, 2, 3, 4, 5];
 const CURRENT_BYTES: usize = 28;
 
 /// CURRENT, decoded.
@@ -190,18 +190,21 @@ impl Manifest {
         self.begin(whole(), number())
     }
 
-    /// An edit that counts itself, and so many bytes that are written with it.
+    /// An edit that counts itself, and so many bytes that are written with it, where a manifest is a file. In NVRAM it
+    /// is brief, so that it has room for tables however long their keys are.
     fn counted(&self, edit: &Edit, with_it: usize) -> Vec<u8> {
+        if !self.media.shape().areas_are_files {
+            return edit.clone().brief().encode();
+        }
         let mut payload = edit.encode();
-        while self.media.shape().areas_are_files {
+        loop {
             let length = payload.len();
             let lifetime = edit.lifetime.clone().plus(Cause::StoreMetadata, (length + with_it) as u64);
             payload = Edit { lifetime, ..edit.clone() }.encode();
             if payload.len() <= length {
-                break;
+                return payload;
             }
         }
-        payload
     }
 
     fn begin(&mut self, mut whole: Edit, number: u64) -> Result<()> {

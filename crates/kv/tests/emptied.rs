@@ -112,6 +112,46 @@ fn full_of_large_values(seed: u64, env: Arc<dyn Env>) {
     can_be_emptied(&store, (0..8000).map(key), &format!("seed {seed}"));
 }
 
+/// A third of the keys have kilobytes: tables begin and end with any of them, and hold few.
+#[test]
+fn flash_full_of_keys_of_all_lengths() {
+    for seed in 0..8 {
+        let sim = Sim::new(seed);
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| full_of_long_keys(seed, &env));
+    }
+}
+
+fn full_of_long_keys(seed: u64, env: &Arc<dyn Env>) {
+    let (nand, mut rng) = (flash(seed), SmallRng::seed_from_u64(seed));
+    let key = |n: u32| {
+        let mut own = SmallRng::seed_from_u64(n.into());
+        let more = if own.random_bool(0.3) { own.random_range(2000..4000) } else { 4 };
+        [n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec(), vec![n as u8; more]].concat()
+    };
+    let mut store = open_flash(&nand, env.clone()).unwrap();
+    let mut refused = 0;
+    for _ in 0..12_000 {
+        let n = rng.random_range(0..8000);
+        let done = match rng.random_range(0..1000) {
+            0..2 => {
+                drop(store);
+                store = open_flash(&nand, env.clone()).unwrap();
+                continue;
+            }
+            2..6 => store.compact(),
+            6..12 => store.flush(),
+            12..220 => store.delete(&key(n)),
+            _ => store.put(&key(n), &vec![3; rng.random_range(0..[50, 8000][seed as usize % 2])]),
+        };
+        refused = if done.is_ok() { 0 } else { refused + 1 };
+        if refused > 200 {
+            break;
+        }
+    }
+    can_be_emptied(&store, (0..8000).map(key), &format!("seed {seed}"));
+}
+
 /// Puts that were refused, deletes that flush those that were not, flushes and compactions on request.
 #[test]
 fn flash_that_was_full_for_long() {
@@ -221,7 +261,7 @@ fn is_refused_on(mount: &Mounted) {
     can_be_emptied(&store, (0..20 << 10).map(numbered), "batch");
 }
 
-/// The manifest has two keys of each table, and is a slot of NVRAM: keys have to leave room for others in it.
+/// The manifest, a slot of NVRAM, names two keys of each table.
 #[test]
 fn two_long_keys_are_no_reason_to_refuse_short_ones() {
     for (nvram_bytes, longest) in [(10 * (256 << 10), 10_000), (1 << 20, 4000)] {
@@ -238,7 +278,7 @@ fn two_long_keys_are_no_reason_to_refuse_short_ones() {
     }
 }
 
-/// So have names of keyspaces.
+/// The manifest has their names, too.
 #[test]
 fn keyspaces_are_refused_before_their_names_fill_the_manifest() {
     let nand = flash_with(NandParams { seed: 3, nvram_bytes: 1 << 20, ..Default::default() });

@@ -256,7 +256,7 @@ fn is_upgraded<S: Map>(name: &str, open: impl Fn(&Path) -> S) {
     for life in 0..3u8 {
         let dir = lives.last().unwrap().path();
         let store = open(dir);
-        assert_eq!(at(dir, "CURRENT", 8), 5);
+        assert_eq!(at(dir, "CURRENT", 8), 6);
         values.iter().for_each(|value: &[u8; 1]| assert_eq!(store.get(value).unwrap().unwrap(), value));
         store.put(&[life], &[life]).unwrap();
         values.push([life]);

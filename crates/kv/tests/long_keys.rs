@@ -1,11 +1,12 @@
-//! Long keys: what they take of a manifest in NVRAM, which has two of each table, and keys that are longer than the
-//! limit is now.
+//! Long keys: a manifest in NVRAM leaves the first and last key of a table to the table if they are long. And keys that
+//! are longer than the limit is now.
 
-use crate::harness::{flash, open_flash, small};
+use crate::harness::{Model, assert_same, flash, open_flash, repair, small};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use vellum_base::{Kind, RealEnv};
-use vellum_kv::{Directory, DirectoryOptions, FlashMedia, Map, Media, Options, Store};
+use std::sync::Arc;
+use vellum_base::{BlockAddr, Env, Flash, Kind, RealEnv};
+use vellum_kv::{Directory, DirectoryOptions, FlashMedia, Map, Media, Store};
 
 fn random(seed: u64, bytes: usize) -> Vec<u8> {
     let mut key = vec![0; bytes];
@@ -15,7 +16,7 @@ fn random(seed: u64, bytes: usize) -> Vec<u8> {
 
 /// Its tables are in no manifest before it is finished.
 #[test]
-fn an_ingest_leaves_room_in_the_manifest_for_deletes() {
+fn an_ingest_leaves_room_for_deletes() {
     for key_bytes in [1000, 2000, 4000] {
         let key = |n: u64| [&(n as u32).to_be_bytes()[..], &random(n, key_bytes - 4)].concat();
         let mut refused = false;
@@ -41,33 +42,81 @@ fn an_ingest_leaves_room_in_the_manifest_for_deletes() {
             }
             store.compact().unwrap();
         }
-        assert!(refused, "{key_bytes}: the manifest never filled");
+        assert!(refused, "{key_bytes}: it never filled");
     }
 }
 
-/// The manifest cannot list what a merge of long keys makes, though it lists short ones: each try programs all of it.
-/// The task that is woken tries it, and so may the request.
+/// Before, a slot of 64 KiB told of fifteen such tables.
 #[test]
-fn a_merge_that_cannot_be_installed_is_not_tried_for_each_level() {
-    let media = FlashMedia::open(flash(7), RealEnv::new()).unwrap();
-    let options = Options { memtable_bytes: 192 << 10, level0_compact: 12, level1_bytes: 0, ..small() };
-    let store = Store::open(media.clone(), RealEnv::new(), options).unwrap();
-    // Every memtable begins and ends with a short key.
-    let [first, long, last] = ["a", "b", "c"].map(|name| store.create_keyspace(name).unwrap());
-    let put = |n: u32| {
-        first.put(&n.to_be_bytes(), b"1")?;
-        last.put(&n.to_be_bytes(), b"3")?;
-        long.put(&random(n.into(), 4000), &[7; 100])
-    };
-    assert!((0..5000).any(|n| put(n).is_err()), "it never filled");
-    let held: u64 = store.stat().levels.iter().map(|level| level.bytes).sum();
-    let (before, made) = (media.ledger().programmed_total(), store.stat().since_opened);
-    let compacted = store.compact();
-    let programmed = media.ledger().programmed_total() - before;
-    assert!(programmed < 6 * held, "{programmed} bytes programmed of {held}: {compacted:?}");
-    if compacted.is_err() {
-        assert_eq!(store.stat().since_opened.compactions(), made.compactions(), "none was installed");
+fn tables_of_long_keys_fill_the_flash_not_the_manifest() {
+    let flash = flash(7);
+    let open = || open_flash(&flash, RealEnv::new()).unwrap();
+    let store = open();
+    let long = |n: u64| random(n, 4000);
+    let mut model = Model::new();
+    let put = |n: u64| store.put(&long(n), &[7; 100]);
+    let error = (0..9000).find_map(|n| put(n).map(|()| drop(model.insert(long(n), vec![7; 100]))).err());
+    assert_eq!(error.unwrap().kind(), Kind::NoSpace);
+    let tables: usize = store.stat().levels.iter().map(|level| level.tables).sum();
+    assert!(tables > 40, "{tables}");
+    store.close().unwrap();
+    let store = open();
+    assert_same(&store, &model, "opened again");
+    assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+    for key in model.keys() {
+        if store.delete(key).is_err() {
+            store.compact().unwrap();
+            store.delete(key).unwrap();
+        }
     }
+    store.compact().unwrap();
+    assert_same(&store, &Model::new(), "emptied");
+}
+
+/// Opening a table then reads more of it.
+#[test]
+fn each_page_of_tables_that_know_their_bounds_flipped_in_turn() {
+    let whole = flash(3);
+    let store = open_flash(&whole, RealEnv::new()).unwrap();
+    let mut model = Model::new();
+    for n in 0..90u64 {
+        let (key, value) = (random(n % 60, 3000), vec![n as u8; 500]);
+        store.put(&key, &value).unwrap();
+        model.insert(key, value);
+        match n {
+            50 => store.compact().unwrap(),
+            80 => store.flush().unwrap(),
+            _ => {}
+        }
+    }
+    store.close().unwrap();
+    let (mut damaged, env) = (0, RealEnv::new() as Arc<dyn Env>);
+    for block in 0..whole.geometry().blocks() {
+        for page in 0..whole.report(BlockAddr(block)).pages_written {
+            let fork = Arc::new(whole.fork().unwrap());
+            fork.flip_bit(BlockAddr(block).page(page), 8 * 700 + 3).unwrap();
+            let error = match open_flash(&fork, env.clone()) {
+                Ok(store) => {
+                    let read = |(key, value): (&Vec<u8>, &Vec<u8>)| {
+                        store.get(key).map(|got| assert_eq!(got.as_ref(), Some(value)))
+                    };
+                    model.iter().try_for_each(read).err()
+                }
+                Err(error) => Some(error),
+            };
+            let Some(error) = error else { continue };
+            assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+            damaged += 1;
+            let media: Arc<dyn Media> = FlashMedia::open(fork.clone(), env.clone()).unwrap();
+            repair(&media, &env, &small()).unwrap();
+            drop(media);
+            let store = open_flash(&fork, env.clone()).unwrap();
+            assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+            let there = model.iter().filter(|(key, _)| store.get(key).unwrap().is_some()).count();
+            assert!(there >= 40, "{there} of 60 keys are there after a repair");
+        }
+    }
+    assert!(damaged > 20, "{damaged}");
 }
 
 /// A medium with larger tables took longer keys.

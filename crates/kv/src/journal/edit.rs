@@ -19,6 +19,9 @@ pub(crate) const UNORDERED: &str = "vellum.unordered";
 pub const LEVELS: usize = 7;
 /// Most bytes that a manifest needs for a table on flash, not counting its two keys.
 pub(crate) const TABLE_MANIFEST_BYTES: usize = 48 + SUM_MANIFEST_BYTES;
+/// A manifest in NVRAM does not tell the first and last key of a table if together they have more bytes: they are in
+/// the table.
+pub(crate) const BOUNDS_MANIFEST_BYTES: usize = 2 * 64;
 /// Of these, the bytes of its sum.
 pub(crate) const SUM_MANIFEST_BYTES: usize = 5;
 /// Approximate bytes that a manifest needs for a segment of a log store.
@@ -35,6 +38,7 @@ pub(crate) struct TableMeta {
     pub deletes: u64,
     pub seq_min: u64,
     pub seq_max: u64,
+    /// Its first and last key. Both may be empty in what a manifest says; an open table knows them.
     pub smallest: Vec<u8>,
     pub largest: Vec<u8>,
     /// Sum of its leaves, which identifies it; `None` if written by an earlier version.
@@ -56,6 +60,32 @@ impl TableMeta {
     /// True if a key is between its smallest and largest.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         self.smallest[..] <= *key && self.largest[..] >= *key
+    }
+
+    /// The same without its first and last key if they are long.
+    pub(crate) fn brief(self) -> TableMeta {
+        match self.bounds_bytes() == 0 {
+            true => TableMeta { smallest: Vec::new(), largest: Vec::new(), ..self },
+            false => self,
+        }
+    }
+
+    /// True if it may have a key, as far as this says.
+    pub(crate) fn may_have(&self, key: &[u8]) -> bool {
+        self.smallest.is_empty() || self.has(key)
+    }
+
+    /// Most bytes that a manifest in NVRAM needs for it.
+    pub(crate) fn manifest_bytes(&self) -> usize {
+        // Tables written by earlier versions have no sum.
+        let without = if self.sum.is_none() { SUM_MANIFEST_BYTES } else { 0 };
+        TABLE_MANIFEST_BYTES - without + self.bounds_bytes()
+    }
+
+    /// Of these, the bytes for its first and last key.
+    pub(crate) fn bounds_bytes(&self) -> usize {
+        let bytes = self.smallest.len() + self.largest.len();
+        if bytes <= BOUNDS_MANIFEST_BYTES { bytes } else { 0 }
     }
 
     /// True if it points to values in logs.
@@ -145,6 +175,12 @@ mod tag {
 }
 
 impl Edit {
+    /// The same with each table's first and last key only if they are short.
+    pub(crate) fn brief(mut self) -> Edit {
+        self.added = self.added.into_iter().map(|(level, table)| (level, table.brief())).collect();
+        self
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(name) = &self.comparator {
@@ -309,7 +345,11 @@ fn table(fields: &mut Fields<'_>) -> Option<TableMeta> {
     let [number, bytes, entries, deletes, seq_min, seq_max] = numbers;
     let smallest = fields.slice()?.to_vec();
     let largest = fields.slice()?.to_vec();
-    let possible = smallest <= largest && entries > 0 && seq_min <= seq_max && bytes > 0;
+    let possible = smallest <= largest
+        && smallest.is_empty() == largest.is_empty()
+        && entries > 0
+        && seq_min <= seq_max
+        && bytes > 0;
     let possible = possible && seq_max <= SEQ_STORED_MAX && bytes.max(entries).max(deletes) <= BYTES_MAX;
     let meta = TableMeta {
         number,
@@ -342,7 +382,7 @@ mod tests {
                 deletes: n[3] % BYTES_MAX,
                 seq_min: n[4] % SEQ_STORED_MAX / 2,
                 seq_max: n[4] % SEQ_STORED_MAX,
-                largest: [&key[..], &[1]].concat(),
+                largest: if key.is_empty() { Vec::new() } else { [&key[..], &[1]].concat() },
                 smallest: key,
             });
         let logs = prop::collection::vec(
@@ -435,6 +475,19 @@ mod tests {
             (Edit { last_seq: Some(SEQ_STORED_MAX + 1), ..Edit::default() }, false),
         ] {
             assert_eq!(Edit::decode(&edit.encode()).is_ok(), is_possible, "{edit:?}");
+        }
+    }
+
+    #[test]
+    fn long_bounds_are_left_out() {
+        for (bytes, are_told) in [(1, true), (64, true), (65, false), (60_000, false)] {
+            let (smallest, largest) = (vec![1; bytes], vec![2; bytes]);
+            let table =
+                TableMeta { number: 2, bytes: 1, entries: 1, smallest, largest, ..TableMeta::default() };
+            let edit = Edit { added: vec![(1, table.clone())], ..Edit::default() };
+            let brief = Edit::decode(&edit.clone().brief().encode()).unwrap();
+            assert_eq!(brief == edit, are_told);
+            assert!(brief.added[0].1.may_have(&[1; 65]) && brief.encode().len() <= table.manifest_bytes());
         }
     }
 

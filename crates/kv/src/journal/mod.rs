@@ -13,8 +13,8 @@ pub use frame::{Area, AreaKind};
 
 pub(crate) use chain::{Counted, LogRead, Payload, lacks_a_log, read_chain};
 pub(crate) use edit::{
-    COMPARATOR, Edit, LogPart, SEGMENT_MANIFEST_BYTES, SEQ_STORED_MAX, STORE_MANIFEST_BYTES,
-    SUM_MANIFEST_BYTES, SegmentMeta, TABLE_MANIFEST_BYTES, TableMeta, UNORDERED, check_comparator,
+    BOUNDS_MANIFEST_BYTES, COMPARATOR, Edit, LogPart, SEGMENT_MANIFEST_BYTES, SEQ_STORED_MAX,
+    STORE_MANIFEST_BYTES, SegmentMeta, TABLE_MANIFEST_BYTES, TableMeta, UNORDERED, check_comparator,
 };
 pub(crate) use frame::{AREA_HEAD_BYTES, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous};
 pub(crate) use group::GroupSync;

@@ -3,13 +3,12 @@
 //! A store may grow until merging all of levels 0 and 1 would no longer fit: that is the *reserve*. Tables that are
 //! free beyond it are *spare*; writers have to leave some of these, too ([`Budget::spare_for`]).
 
-use crate::journal::{STORE_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
+use crate::journal::{BOUNDS_MANIFEST_BYTES, STORE_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
 use crate::lsm::compaction::{Room, tables_of_merge};
 use crate::lsm::core::{Core, State};
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;
 use std::sync::Arc;
-use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Result};
 
 /// Tables that puts must leave free for deletes, which take room until they are merged.
@@ -23,6 +22,9 @@ const FLUSH_MARGIN_BYTES: u64 = 128 << 10;
 
 /// Names of keyspaces may take at most one in so many bytes of a manifest in NVRAM.
 const NAMES_PARTS: u64 = 4;
+
+/// So many tables to come may have bounds as long as a manifest tells at all.
+const LONG_BOUNDS_TABLES: usize = 16;
 
 /// Approximate number of tables that memtables become.
 const FLUSHED_TABLES: usize = 2;
@@ -58,15 +60,14 @@ impl Core {
     }
 
     /// Additional tables that the manifest has room to describe beside `more` bytes, where it is limited to a slot of
-    /// NVRAM. Their keys are assumed to be as long as those in it, and some as long as the longest written.
+    /// NVRAM. Their keys are assumed to take as much as any in it.
     fn manifest_tables(&self, more: usize) -> u64 {
         let shape = self.media.shape();
         if shape.areas_are_files {
             return u64::MAX;
         }
         let version = self.view.load().version.clone();
-        let longest = 2 * self.key_bytes_max.load(Relaxed);
-        let longer = FLUSHED_TABLES * longest.saturating_sub(version.bounds_bytes);
+        let longer = LONG_BOUNDS_TABLES * (BOUNDS_MANIFEST_BYTES - version.bounds_bytes);
         let needed = version.manifest_bytes + STORE_MANIFEST_BYTES + longer + more;
         let left = shape.manifest_bytes.saturating_sub(needed as u64);
         left / (TABLE_MANIFEST_BYTES + version.bounds_bytes) as u64

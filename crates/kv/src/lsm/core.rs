@@ -50,8 +50,6 @@ pub(crate) struct Core {
     pub writer: Mutex<Writer>,
     /// Size at which the active memtable is frozen.
     pub memtable_bytes_max: AtomicUsize,
-    /// Length of the longest key written since the store was opened.
-    pub key_bytes_max: AtomicUsize,
     pub state: Shared<State>,
     pub manifest: Mutex<Manifest>,
     /// Sequence numbers of open snapshots, with the number of snapshots of each.
@@ -276,11 +274,8 @@ impl Core {
         let room = self.room();
         let is_idle = state.running.is_empty() && state.frozen.is_empty();
         // If nothing fits otherwise, room kept for flushes is lent to a merge of level 0 or of deletes, which frees at
-        // least as much in the end. Other merges may need more tables than they replace, permanently.
-        let in_the_end = || {
-            let job = self.pick_in(room.in_the_end(), version, state)?;
-            (!job.upper.is_empty()).then_some(job)
-        };
+        // least as much in the end, or to gathering. Other merges may need more tables than they replace, permanently.
+        let in_the_end = || self.pick_in(room.in_the_end(), version, state);
         self.pick_in(room, version, state).or_else(|| is_idle.then(in_the_end).flatten())
     }
 

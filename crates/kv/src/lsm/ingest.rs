@@ -4,7 +4,7 @@
 //! 2. Entries are written with sequence number 0, which stands for the number that the manifest assigns to their table.
 //! 3. Older entries in memtables must not hide ingested ones: memtables that overlap are flushed first.
 
-use crate::journal::{Edit, LEVELS, TABLE_MANIFEST_BYTES, TableMeta};
+use crate::journal::{BOUNDS_MANIFEST_BYTES, Edit, LEVELS, TABLE_MANIFEST_BYTES, TableMeta};
 use crate::key::{EntryKind, Stamp, check_key};
 use crate::lsm::compaction::{Claim, TableSink};
 use crate::lsm::core::{Core, State};
@@ -52,7 +52,6 @@ pub struct Ingest<'a> {
     key: Vec<u8>,
     /// Buffer for the internal key of the next entry.
     next_key: Vec<u8>,
-    key_bytes_max: usize,
     entries: u64,
     /// Of keys and values.
     data_bytes: u64,
@@ -88,7 +87,6 @@ impl<'a> Ingest<'a> {
             sink,
             key: Vec::new(),
             next_key: Vec::new(),
-            key_bytes_max: 0,
             entries: 0,
             data_bytes: 0,
             has_failed: false,
@@ -111,10 +109,6 @@ impl<'a> Ingest<'a> {
         }
         std::mem::swap(&mut self.key, &mut self.next_key);
         self.entries += 1;
-        if key.len() > self.key_bytes_max {
-            self.key_bytes_max = key.len();
-            self.core.key_bytes_max.fetch_max(key.len(), Ordering::Relaxed);
-        }
         self.data_bytes += (key.len() + value.len()) as u64;
         let added = self.sink.add(&self.key, Stamp::new(0, EntryKind::Put), value);
         added.inspect_err(|_| self.has_failed = true)
@@ -147,9 +141,8 @@ impl<'a> Ingest<'a> {
         if self.core.media.shape().areas_are_files {
             return 0;
         }
-        let bounds = |meta: &TableMeta| TABLE_MANIFEST_BYTES + meta.smallest.len() + meta.largest.len();
-        let open = self.sink.fill().map_or(0, |_| TABLE_MANIFEST_BYTES + 2 * (1 + self.key_bytes_max));
-        self.sink.done().iter().map(bounds).sum::<usize>() + open
+        let open = self.sink.fill().map_or(0, |_| TABLE_MANIFEST_BYTES + BOUNDS_MANIFEST_BYTES);
+        self.sink.done().iter().map(TableMeta::manifest_bytes).sum::<usize>() + open
     }
 
     fn check(&self) -> Result<()> {

@@ -138,10 +138,7 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
         Rules::LevelDb => small,
     };
     // A table of one entry may contain its key up to nine times by the estimates used, and the value twice.
-    let manifest = usize::try_from(shape.manifest_bytes).unwrap_or(usize::MAX);
-    // The manifest has two keys per table; in NVRAM its length is limited, and merges need some eight tables.
-    let told = if shape.areas_are_files { KEY_BYTES_MAX } else { manifest / 16 };
-    let key_bytes_max = KEY_BYTES_MAX.min(table / 16).min(told);
+    let key_bytes_max = KEY_BYTES_MAX.min(table / 16).min(log / 4);
     let value_bytes_max = VALUE_BYTES_MAX.min(table / 8).min(log / 4);
     let level1_bytes = match options.level1_bytes {
         0 => (LEVEL1_MEMTABLES * memtable_bytes as u64)
@@ -222,7 +219,6 @@ fn core_of(
         visible: AtomicU64::new(found.last_seq),
         writer: Mutex::new(writer),
         memtable_bytes_max: AtomicUsize::new(limits.short.memtable_bytes),
-        key_bytes_max: AtomicUsize::new(0),
         state: Shared::new(state),
         manifest,
         snapshots: Mutex::default(),

@@ -136,8 +136,7 @@ fn open_tables(told: &ManifestState, media: &dyn Media, library: &Arc<Library>) 
     let mut version = Version { keyspaces: told.keyspaces.clone(), ..Version::default() };
     for (level, metas) in told.levels.iter().enumerate() {
         for meta in metas {
-            let table = Table::on(library, media, meta.clone())?;
-            version.levels[level].push(Arc::new(table));
+            version.levels[level].push(Table::on(library, media, meta.clone())?);
         }
     }
     version.sort();

@@ -9,7 +9,7 @@
 //! 3. Of two entries of a key, the newer one is in a lower-numbered level or, except in level 0, earlier in the order
 //!    of its level.
 
-use crate::journal::{Edit, LEVELS, SUM_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
+use crate::journal::{Edit, LEVELS, TableMeta};
 use crate::key::Stamp;
 use crate::lsm::fences::Fences;
 use crate::lsm::kept_log::KeptLog;
@@ -19,9 +19,6 @@ use crate::media::Media;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
-
-/// Fewest tables by which the sum of bounds is divided for the mean: a few long keys say little about those to come.
-const BOUNDS_OF: usize = 16;
 
 /// See the module.
 #[derive(Clone, Default)]
@@ -34,7 +31,7 @@ pub(crate) struct Version {
     pub interleaves: bool,
     /// Most bytes that a manifest needs to describe it.
     pub manifest_bytes: usize,
-    /// Of these, the mean for the two keys of a table.
+    /// Of these, the most for the two keys of a table.
     pub bounds_bytes: usize,
 }
 
@@ -55,7 +52,7 @@ impl Version {
             let open = moved.iter().find(|table| table.meta.number == meta.number).cloned();
             let table = match open {
                 Some(table) => table,
-                None => Arc::new(Table::on(library, media, meta.clone())?),
+                None => Table::on(library, media, meta.clone())?,
             };
             next.levels[*level as usize].push(table);
         }
@@ -74,15 +71,10 @@ impl Version {
             });
         }
         self.interleaves = self.levels[0].windows(2).any(|two| two[0].meta.seq_min <= two[1].meta.seq_max);
-        let bounds = |table: &Arc<Table>| table.meta.smallest.len() + table.meta.largest.len();
-        let tables = self.levels.iter().flatten();
-        let (count, sum) = (tables.clone().count(), tables.clone().map(bounds).sum::<usize>());
-        // Tables written by earlier versions have no sum.
-        let without = tables.filter(|table| table.meta.sum.is_none()).count();
-        self.manifest_bytes = self.keyspaces.manifest_bytes() + TABLE_MANIFEST_BYTES * count
-            - SUM_MANIFEST_BYTES * without
-            + sum;
-        self.bounds_bytes = sum.div_ceil(count.max(BOUNDS_OF));
+        let metas = self.levels.iter().flatten().map(|table| &table.meta);
+        self.manifest_bytes =
+            self.keyspaces.manifest_bytes() + metas.clone().map(TableMeta::manifest_bytes).sum::<usize>();
+        self.bounds_bytes = metas.map(TableMeta::bounds_bytes).max().unwrap_or(0);
         self.fences =
             self.levels.each_ref().map(|level| Fences::new(level.iter().map(|t| &t.meta.largest[..])));
     }

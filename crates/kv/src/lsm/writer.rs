@@ -58,9 +58,6 @@ impl Core {
         let upto = self
             .with_room(|| self.append(&mut writer, batch, durability))
             .map_err(|error| self.state.refused_or_poisoned(error))?;
-        if batch.key_bytes_max() > self.key_bytes_max.load(Ordering::Relaxed) {
-            self.key_bytes_max.fetch_max(batch.key_bytes_max(), Ordering::Relaxed);
-        }
         let seq = writer.next_seq;
         writer.next_seq += batch.len() as u64;
         writer.memtable_bytes += batch.bytes() + INDEX_BYTES * batch.len();

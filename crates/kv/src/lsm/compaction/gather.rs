@@ -8,7 +8,8 @@
 //! 1. Gathering terminates: what is gathered is expected to become one table, as it is smaller than a full one and
 //!    overlaps too little with the level below to be cut. Tables that did not become fewer are left alone until the
 //!    store is opened again.
-//! 2. Nothing is gathered in the two levels of an incomplete merge in pieces.
+//! 2. Nothing is gathered in the two levels of an incomplete merge in pieces, except in the upper one where room is
+//!    tight: the merge then begins anew, with more room.
 //! 3. Unless room is short, no table is more than half of what is gathered. So the number of times an entry is
 //!    rewritten is logarithmic in the size of the table.
 
@@ -78,6 +79,8 @@ pub(super) fn asked(version: &Version, small: &Small, situation: &Situation<'_>)
 /// The job of a run of small tables that nobody asked for.
 pub(super) fn unasked(version: &Version, small: &Small, situation: &Situation<'_>) -> Option<Job> {
     let is_in_vain = |table: &Arc<Table>| situation.in_vain.contains(&table.meta.number);
+    let pairs = Small { count: 2, ..*small };
+    let small = if situation.room.is_tight { &pairs } else { small };
     (1..LEVELS).find_map(|level| {
         let tables = &version.levels[level];
         (0..tables.len()).find_map(|at| {
@@ -113,10 +116,11 @@ fn job_asked_for(
     None
 }
 
-/// True if an incomplete merge in pieces involves this level: its pieces end at table boundaries, which must stay.
+/// True if an incomplete merge in pieces does without changes to this level: its pieces end at boundaries of lower
+/// tables, which must stay.
 fn is_in_pieces(version: &Version, level: usize, situation: &Situation<'_>) -> bool {
     situation.progress.is_some_and(|begun| {
-        (begun.level == level || begun.level + 1 == level)
+        (begun.level == level && !situation.room.is_tight || begun.level + 1 == level)
             && begun.tables(&version.levels[begun.level]).is_some()
     })
 }
@@ -129,7 +133,7 @@ fn gathered(
     tables: &[Arc<Table>],
     situation: &Situation<'_>,
 ) -> Option<Job> {
-    if situation.room.is_tight || is_in_pieces(version, level, situation) {
+    if is_in_pieces(version, level, situation) {
         return None;
     }
     let lower = with_sharers(version, level, tables.to_vec());
@@ -139,10 +143,15 @@ fn gathered(
         return None;
     }
     let unclean = lower.iter().any(|table| version.keyspaces.any_dead(&table.meta));
-    let replaced = situation.room.taken_by(&lower);
-    let tables = situation.room.merge_of(lower.iter(), 0, below);
+    let (room, is_tight) = (situation.room, situation.room.is_tight);
+    let replaced = room.taken_by(&lower);
+    let tables = match is_tight {
+        true => room.filled_by(lower.iter().map(|table| table.meta.merged_bytes()).sum()),
+        false => room.merge_of(lower.iter(), 0, below),
+    };
     let claim = Claim { tables, replaced, ..Claim::of(level - 1, smallest, largest) };
-    let is_possible = situation.is_alone(&claim) && situation.room.fits(tables, lower.len());
-    let (piece, is_tight) = (Piece::default(), situation.room.is_tight);
+    let is_worth_it = !is_tight || tables < replaced;
+    let is_possible = is_worth_it && situation.is_alone(&claim) && room.fits(tables, lower.len());
+    let piece = Piece::default();
     is_possible.then_some(Job { claim, upper: Vec::new(), lower, unclean, discard: false, is_tight, piece })
 }

@@ -46,10 +46,8 @@ impl Repair<'_> {
         self.take_flushed(&memtable, logs, last_seq)?;
         self.take_table(&memtable, number, told)?;
         let mut sweep = Sweep::new(Vec::new(), self.keyspaces.dead().collect());
-        let is_own = |key: &[u8], stamp: Stamp| {
-            let is_between = |meta: &TableMeta| meta.smallest[..] <= *key && *key <= meta.largest[..];
-            told.is_none_or(is_between) && stamp.seq() <= last_seq
-        };
+        let is_own =
+            |key: &[u8], stamp: Stamp| told.is_none_or(|meta| meta.may_have(key)) && stamp.seq() <= last_seq;
         let (mut sink, mut saved, mut spaces) = (self.sink(level), 0, BTreeSet::new());
         let mut entry = MemtableCursor::new(memtable);
         entry.first()?;

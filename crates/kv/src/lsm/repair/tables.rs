@@ -21,10 +21,11 @@ impl Repair<'_> {
     pub(super) fn told_tables(&mut self, told: &ManifestState) -> Result<()> {
         for (level, metas) in told.levels.iter().enumerate() {
             for meta in metas {
-                match self.open(meta).and_then(|table| table.verify(|_| true)) {
-                    Ok(()) => {
+                let verified = |table: Arc<Table>| table.verify(|_| true).map(|()| table.meta.clone());
+                match self.open(meta).and_then(verified) {
+                    Ok(meta) => {
                         self.report.tables_kept += 1;
-                        self.added.push((level as u8, meta.clone()));
+                        self.added.push((level as u8, meta));
                     }
                     Err(error) if error.kind() == Kind::Unsupported => return Err(error),
                     Err(error) => {
@@ -117,7 +118,7 @@ impl Repair<'_> {
 
     pub(super) fn open(&self, meta: &TableMeta) -> Result<Arc<Table>> {
         let library = Library::without_cache(self.env.clone());
-        Ok(Arc::new(Table::on(&library, &**self.media, meta.clone())?))
+        Table::on(&library, &**self.media, meta.clone())
     }
 
     pub(super) fn sink(&self, level: usize) -> TableSink<'_> {
@@ -204,9 +205,7 @@ impl Repair<'_> {
             None => (self.media.shape().unit_bytes as usize, own_seq),
         };
         let is_own = |key: &[u8], stamp: Stamp| {
-            told.is_none_or(|meta| {
-                meta.smallest[..] <= *key && *key <= meta.largest[..] && stamp.seq() <= meta.seq_max
-            })
+            told.is_none_or(|meta| meta.may_have(key) && stamp.seq() <= meta.seq_max)
         };
         let mut sink = self.sink(level);
         let (mut saved, mut foreign, mut spaces) = (0, 0, BTreeSet::new());

@@ -25,6 +25,21 @@ pub(crate) struct TableCursor {
     resolved: Resolved,
 }
 
+impl Table {
+    /// The first and the last key, read from the table.
+    pub(super) fn bounds(self: &Arc<Table>) -> Result<(Vec<u8>, Vec<u8>)> {
+        let mut cursor = TableCursor::new(self.clone());
+        cursor.first()?;
+        let smallest = cursor.key().to_vec();
+        cursor.last()?;
+        let largest = cursor.key().to_vec();
+        match cursor.is_valid() && smallest <= largest {
+            true => Ok((smallest, largest)),
+            false => Err(cursor.named(Error::corrupt("its keys are out of order"))),
+        }
+    }
+}
+
 impl TableCursor {
     pub(crate) fn new(table: Arc<Table>) -> TableCursor {
         TableCursor {

@@ -158,13 +158,20 @@ impl Table {
         })
     }
 
-    /// Opens a table of `media`, and the logs that it points into.
-    pub(crate) fn on(library: &Arc<Library>, media: &dyn Media, meta: TableMeta) -> Result<Table> {
+    /// Opens a table of `media`, and the logs that it points into. Its first and last key are read if the manifest does
+    /// not tell them.
+    pub(crate) fn on(library: &Arc<Library>, media: &dyn Media, meta: TableMeta) -> Result<Arc<Table>> {
         let open = |part: &LogPart| KeptLogs::open(library, media, *part);
         let logs: Result<Vec<_>> = meta.logs.iter().map(open).collect();
         let logs = logs.map_err(|e| e.context(format!("table {}", meta.number)))?;
         let mut table = Table::open(library, media.open_table(meta.number)?, meta)?;
         table.logs = logs;
+        let mut table = Arc::new(table);
+        if table.meta.smallest.is_empty() {
+            let (smallest, largest) = table.bounds()?;
+            let meta = &mut Arc::get_mut(&mut table).expect("no other holder yet").meta;
+            (meta.smallest, meta.largest) = (smallest, largest);
+        }
         Ok(table)
     }
 

@@ -8,7 +8,7 @@
 //! 2. Of the valid copies of CURRENT, the one with the higher turn counts; the other one is overwritten next.
 
 use crate::bytes::{Fields, u32_at};
-use crate::journal::{Area, AreaKind, STORE_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
+use crate::journal::{Area, AreaKind, BOUNDS_MANIFEST_BYTES, STORE_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
 use std::ops::Range;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Nvram, Result};
@@ -27,8 +27,8 @@ const VERSION_LARGE_UNITS: u32 = 2;
 const CLEAR_BYTES: usize = 4096;
 /// Most bytes of CURRENT.
 const CURRENT_BYTES_MAX: usize = 64;
-/// What the two keys that a manifest has of a table are expected to take at most.
-const BOUNDS_BYTES: usize = 2 * 64;
+/// Most bytes of a manifest that a table takes.
+const TABLE_BYTES: usize = TABLE_MANIFEST_BYTES + BOUNDS_MANIFEST_BYTES;
 /// Fewest bytes of NVRAM that a store can live with.
 const NVRAM_BYTES_MIN: usize = 64 << 10;
 
@@ -53,8 +53,7 @@ impl Layout {
                 ),
             ));
         }
-        let needed =
-            tables.saturating_mul(TABLE_MANIFEST_BYTES + BOUNDS_BYTES).saturating_add(STORE_MANIFEST_BYTES);
+        let needed = tables.saturating_mul(TABLE_BYTES).saturating_add(STORE_MANIFEST_BYTES);
         let needed = needed.next_multiple_of(4096).min(nvram_bytes / 8);
         let manifest_bytes = (nvram_bytes / 16).min(2 << 20).max(needed) / 4096 * 4096;
         let log_bytes = (nvram_bytes - HEAD_BYTES - MANIFESTS * manifest_bytes) / logs / 4096 * 4096;
@@ -312,11 +311,11 @@ mod tests {
     fn manifests_have_room_for_all_tables_where_that_leaves_most_of_the_nvram_to_logs() {
         let manifest_bytes = |nvram, tables| Layout::new(nvram, LOGS_MIN, tables).unwrap().manifest_bytes;
         assert_eq!(manifest_bytes(1 << 20, 100), 64 << 10);
-        let all = 512 * (TABLE_MANIFEST_BYTES + BOUNDS_BYTES);
+        let all = 512 * TABLE_BYTES;
         assert!((all..all + 8192).contains(&manifest_bytes(1 << 20, 512)));
         assert_eq!(manifest_bytes(1 << 20, 100_000), 128 << 10);
         assert_eq!(manifest_bytes(1 << 30, 100), 2 << 20);
-        assert!(manifest_bytes(1 << 30, 100_000) > 100_000 * BOUNDS_BYTES);
+        assert!(manifest_bytes(1 << 30, 100_000) > 100_000 * TABLE_BYTES);
     }
 
     #[test]
