@@ -5,7 +5,7 @@
 # Writes docs/results/kv.json (kv-lz4.json with that compression, when LevelDB uses Snappy; kv-sync.json if every write
 # is synced), prints its tables.
 # Stores hold MIB of data, over five times the memory given to an engine. A workload that does not fill a store runs for
-# SECONDS. Stores are made in VELLUM_BENCH_DIR (default: beside the binary); VELLUM_BENCH_QUIET is a command that runs
+# SECONDS; for the bytes of overwriting every engine writes as many records again as there are, twice over. Stores are made in VELLUM_BENCH_DIR (default: beside the binary); VELLUM_BENCH_QUIET is a command that runs
 # each bench.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
@@ -24,10 +24,18 @@ bench() { # value, threads, rounds, engines, name
         --compression "$compression" --durability "$durability" --json >"$work/$5.json"
     python3 "$scripts/kv_table.py" show "$work/$5.json"
 }
+bench_bytes() { # value, threads, rounds, engines, name
+    local keys=$((mib * 1048576 / ($1 + 16)))
+    ${VELLUM_BENCH_QUIET:-} "$vellum" kv bench --dir "$stores" --workload fillrandom,overwrite --engine "$4" --value "$1" --threads "$2" \
+        --keys $keys --requests $((2 * keys)) --rounds "$3" "${memory[@]}" \
+        --compression "$compression" --durability "$durability" --json >"$work/bytes-$5.json"
+    python3 "$scripts/kv_table.py" show "$work/bytes-$5.json"
+}
 for value in 128 512 1024; do
     for threads in 1 2; do
         bench $value $threads "$rounds" vellum,vellum-unmapped,rocksdb,rocksdb-mapped "$value-$threads"
         bench $value $threads "$rounds" vellum,vellum-unmapped,leveldb "leveldb-$value-$threads"
+        bench_bytes $value $threads "$rounds" vellum,vellum-unmapped,rocksdb "$value-$threads"
     done
 done
 mkdir -p "$results"

@@ -9,7 +9,7 @@ import sys
 RATE, BYTES = 1.5, 0.7  # targets, relative to RocksDB
 LEVELDB_RATE = 3
 # Compactions come in bursts: bytes written in a second or two mean nothing, those for all keys do.
-WHOLE = ("fillrandom", "overwrite", "ycsb-load")
+WHOLE = ("fillrandom", "ycsb-load")
 # Reasons why a rate is below parity: by peer, and whether ours maps its files (docs/decisions/0019 has more).
 BELOW_PARITY = {
     ("leveldb", True): "a seek waits for memory in each level and each table of level 0, of which LevelDB has fewer, and what a scan hands out is "
@@ -57,19 +57,24 @@ def spread(run, ours, peers):
     ]
 
 
+def counts_bytes(run, workload):
+    """In runs for bytes (`bytes-*.json`) every engine overwrites as many records, and nothing but the bytes counts."""
+    return run["for_bytes"] == (workload == "overwrite") and (run["for_bytes"] or workload in WHOLE)
+
+
 def figures(run, workload, peer, engine):
-    """What is compared in one cell; None if the workload or the peer did not run."""
+    """What is compared in one cell; empty if the workload or the peer did not run."""
     engines = by_workload(run)[workload]
     mapped = engine.endswith("-mapped")
     peers = [r for name, r in engines.items() if name.startswith(peer) and (mapped or not name.endswith("-mapped"))]
     if not peers or engine not in engines:
-        return None
-    ours = engines[engine]
-    ratios = spread(run, ours, peers)
-    cell = {"rate": ours[f"ratio_to_{peer}"], "rounds": ratios}
-    cell["p999"] = ours["latency_ns_p999"] / max(1, min(r["latency_ns_p999"] for r in peers))
-    cell["rates"] = (ours["requests_per_second"], max(r["requests_per_second"] for r in peers))
-    if workload in WHOLE:
+        return {}
+    ours, cell = engines[engine], {}
+    if not run["for_bytes"]:
+        cell = {"rate": ours[f"ratio_to_{peer}"], "rounds": spread(run, ours, peers)}
+        cell["p999"] = ours["latency_ns_p999"] / max(1, min(r["latency_ns_p999"] for r in peers))
+        cell["rates"] = (ours["requests_per_second"], max(r["requests_per_second"] for r in peers))
+    if counts_bytes(run, workload):
         amplification = lambda r: r["written_bytes"] / r["user_bytes"]
         cell["bytes"] = amplification(ours) / min(map(amplification, peers))
         cell["amplifications"] = (amplification(ours), min(map(amplification, peers)))
@@ -95,7 +100,7 @@ def conditions(runs):
 
 def row(workload, runs, peer, name, key, target, reached, show_cell, unit, engine="vellum"):
     cells = [(run, figures(run, workload, peer, engine)) for run in runs]
-    cells = [(run, cell) for run, cell in cells if cell and key in cell]
+    cells = [(run, cell) for run, cell in cells if key in cell]
     if not cells:
         return None
     packed = "" if runs[0]["compression"] == "none" else f" --compression {runs[0]['compression']}"
@@ -135,7 +140,7 @@ def rows_of(workload, runs, engine, how):
     yield row(
         workload, runs, "rocksdb", "RocksDB", "bytes", f"at most {BYTES} x", lambda x: x <= BYTES,
         lambda c: "{:.2f} beside {:.2f} for each byte of keys and values".format(*c["amplifications"]),
-        "bytes handed to the file system until it settled" + how, engine,
+        "bytes handed to the file system until it settled" + (", each record twice" if workload == "overwrite" else "") + how, engine,
     )
     yield row(
         workload, runs, "rocksdb", "RocksDB", "p999", "at most 1 x", lambda x: x <= 1,
@@ -151,7 +156,8 @@ def main():
     if sys.argv[1] == "show":
         return show(load(sys.argv[2]))
     result, command, *paths = sys.argv[2:]
-    runs = sorted(map(load, paths), key=lambda run: (run["value_bytes"], run["threads"]))
+    runs = [dict(load(path), for_bytes=os.path.basename(path).startswith("bytes-")) for path in paths]
+    runs.sort(key=lambda run: (run["value_bytes"], run["threads"]))
     made = [dict(found, command=command) for found in rows(runs) if found]
     for found in made:
         print(f"{'holds ' if found['holds'] else 'MISSED'} {found['claim']}: {found['ours']}")
