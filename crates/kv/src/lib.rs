@@ -49,9 +49,9 @@ pub use lsm::stat::{LevelStat, StoreStat};
 pub use lsm::store::{Snapshot, Store};
 pub use map::{Map, Show, Verified};
 pub use media::{
-    AreaReader, AreaWriter, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Mapping,
-    Media, MediaShape, Memory, Parallelism, Placement, Rehearsal, Relinking, Schedule, Sharing, Stored,
-    TableReader, TableWriter, ZoneHome, ZoneMedia,
+    AreaReader, AreaWriter, Areas, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent,
+    Mapping, Media, MediaShape, Memory, Parallelism, Placement, Rehearsal, Relinking, Schedule, Sharing,
+    Stored, TableReader, TableWriter, Tables, ZoneHome, ZoneMedia,
 };
 pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse, Rules, VALUE_BYTES_MAX};
 pub use repair::Repaired;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, IoClass, Kind, LedgerSnapshot, RealEnv, Result};
 use vellum_kv::{
-    Area, AreaWriter, Caps, Directory, FlashMedia, Intent, Map, Media, MediaShape, Options, Reuse, Sharing,
-    Store, StoreStat, Stored, TableReader, TableWriter, log,
+    Area, AreaWriter, Areas, Caps, Directory, FlashMedia, Intent, Map, Media, MediaShape, Options, Reuse,
+    Sharing, Store, StoreStat, Stored, TableReader, TableWriter, Tables, log,
 };
 use vellum_sim::Sim;
 
@@ -85,6 +85,21 @@ impl TableWriter for SpyWriter {
 }
 
 impl Media for Spy {
+    fn shape(&self) -> MediaShape {
+        self.inner.shape()
+    }
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        self.inner.current()
+    }
+    fn set_current(&self, bytes: &[u8]) -> Result<()> {
+        self.inner.set_current(bytes)
+    }
+    fn ledger(&self) -> LedgerSnapshot {
+        self.inner.ledger()
+    }
+}
+
+impl Tables for Spy {
     fn sharing(&self, _unit_bytes: u64) -> Result<Sharing> {
         match self.full {
             true => Err(vellum_base::Error::new(vellum_base::Kind::NoSpace, "no room to try it out")),
@@ -101,9 +116,6 @@ impl Media for Spy {
             seen: self.seen.clone(),
             bytes: 0,
         }))
-    }
-    fn shape(&self) -> MediaShape {
-        self.inner.shape()
     }
     fn tables_free(&self) -> u64 {
         self.inner.tables_free()
@@ -123,6 +135,9 @@ impl Media for Spy {
     fn adopt_table(&self, number: u64, from: &Path) -> Result<bool> {
         self.inner.adopt_table(number, from)
     }
+}
+
+impl Areas for Spy {
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
         self.inner.create_area(area)
     }
@@ -141,15 +156,6 @@ impl Media for Spy {
     }
     fn areas(&self) -> Result<Vec<Area>> {
         self.inner.areas()
-    }
-    fn current(&self) -> Result<Option<Vec<u8>>> {
-        self.inner.current()
-    }
-    fn set_current(&self, bytes: &[u8]) -> Result<()> {
-        self.inner.set_current(bytes)
-    }
-    fn ledger(&self) -> LedgerSnapshot {
-        self.inner.ledger()
     }
 }
 

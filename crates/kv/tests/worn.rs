@@ -5,7 +5,7 @@ use crate::image;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Cause, Env, Flash, Geometry, IoClass, Kind, Nanos, RealEnv};
-use vellum_kv::{FlashMedia, Intent, Map, Media, Options, Parallelism, Schedule, Store};
+use vellum_kv::{FlashMedia, Intent, Map, Media, Options, Parallelism, Schedule, Store, Tables};
 use vellum_media::Timed;
 use vellum_media::image::{Image, ImageParams};
 use vellum_media::nand::{Fault, Nand, NandParams};

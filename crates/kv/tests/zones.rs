@@ -9,7 +9,8 @@ use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, Kind, RealEnv, Result, Zones, ZonesShape};
 use vellum_kv::{
-    Bounds, Directory, DirectoryOptions, Files, Glance, Intent, Map, Media, Parallelism, Store, ZoneMedia,
+    Bounds, Directory, DirectoryOptions, Files, Glance, Intent, Map, Media, Parallelism, Store, Tables,
+    ZoneMedia,
 };
 use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice};
 use vellum_sim::Sim;

@@ -1,7 +1,7 @@
 //! A medium wrapper for repairs, which must not take a transient read error for damage: a failed read is retried, and
 //! of a log or manifest that still cannot be read as a whole, everything readable is returned.
 
-use super::{AreaReader, AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
+use super::{AreaReader, AreaWriter, Areas, Intent, Media, MediaShape, TableReader, TableWriter, Tables};
 use crate::journal::Area;
 use std::sync::Arc;
 use vellum_base::{IoClass, Kind, LedgerSnapshot, Nanos, Result};
@@ -50,6 +50,18 @@ impl Media for Patient {
     fn shape(&self) -> MediaShape {
         self.0.shape()
     }
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        twice(|| self.0.current())
+    }
+    fn set_current(&self, bytes: &[u8]) -> Result<()> {
+        self.0.set_current(bytes)
+    }
+    fn ledger(&self) -> LedgerSnapshot {
+        self.0.ledger()
+    }
+}
+
+impl Tables for Patient {
     fn tables_free(&self) -> u64 {
         self.0.tables_free()
     }
@@ -71,6 +83,9 @@ impl Media for Patient {
     fn highest_table(&self) -> u64 {
         self.0.highest_table()
     }
+}
+
+impl Areas for Patient {
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
         self.0.create_area(area)
     }
@@ -97,15 +112,6 @@ impl Media for Patient {
     }
     fn areas(&self) -> Result<Vec<Area>> {
         twice(|| self.0.areas())
-    }
-    fn current(&self) -> Result<Option<Vec<u8>>> {
-        twice(|| self.0.current())
-    }
-    fn set_current(&self, bytes: &[u8]) -> Result<()> {
-        self.0.set_current(bytes)
-    }
-    fn ledger(&self) -> LedgerSnapshot {
-        self.0.ledger()
     }
 }
 

@@ -1,6 +1,8 @@
 //! A medium wrapper that refuses all changes.
 
-use super::{AreaReader, AreaWriter, Intent, Media, MediaShape, Placement, TableReader, TableWriter};
+use super::{
+    AreaReader, AreaWriter, Areas, Intent, Media, MediaShape, Placement, TableReader, TableWriter, Tables,
+};
 use crate::journal::Area;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +20,24 @@ impl Media for ReadOnly {
     fn shape(&self) -> MediaShape {
         self.0.shape()
     }
+    fn placement(&self) -> Option<Placement> {
+        self.0.placement()
+    }
+    fn problems(&self) -> Vec<String> {
+        self.0.problems()
+    }
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        self.0.current()
+    }
+    fn set_current(&self, _bytes: &[u8]) -> Result<()> {
+        Err(refused())
+    }
+    fn ledger(&self) -> LedgerSnapshot {
+        self.0.ledger()
+    }
+}
+
+impl Tables for ReadOnly {
     fn tables_free(&self) -> u64 {
         0
     }
@@ -39,12 +59,9 @@ impl Media for ReadOnly {
     fn table_path(&self, number: u64) -> Option<PathBuf> {
         self.0.table_path(number)
     }
-    fn placement(&self) -> Option<Placement> {
-        self.0.placement()
-    }
-    fn problems(&self) -> Vec<String> {
-        self.0.problems()
-    }
+}
+
+impl Areas for ReadOnly {
     fn create_area(&self, _area: Area) -> Result<Arc<dyn AreaWriter>> {
         Err(refused())
     }
@@ -71,14 +88,5 @@ impl Media for ReadOnly {
     }
     fn areas(&self) -> Result<Vec<Area>> {
         self.0.areas()
-    }
-    fn current(&self) -> Result<Option<Vec<u8>>> {
-        self.0.current()
-    }
-    fn set_current(&self, _bytes: &[u8]) -> Result<()> {
-        Err(refused())
-    }
-    fn ledger(&self) -> LedgerSnapshot {
-        self.0.ledger()
     }
 }

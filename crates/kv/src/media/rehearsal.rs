@@ -3,7 +3,7 @@
 //! 1. The medium below is never changed.
 //! 2. What was written or removed here is seen here as if it had been done.
 
-use super::{AreaReader, AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
+use super::{AreaReader, AreaWriter, Areas, Intent, Media, MediaShape, TableReader, TableWriter, Tables};
 use crate::journal::Area;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,6 +50,24 @@ impl Media for Rehearsal {
     fn shape(&self) -> MediaShape {
         self.below.shape()
     }
+    fn problems(&self) -> Vec<String> {
+        self.below.problems()
+    }
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        match self.aside.current()? {
+            Some(bytes) => Ok(Some(bytes)),
+            None => self.below.current(),
+        }
+    }
+    fn set_current(&self, bytes: &[u8]) -> Result<()> {
+        self.aside.set_current(bytes)
+    }
+    fn ledger(&self) -> LedgerSnapshot {
+        self.aside.ledger()
+    }
+}
+
+impl Tables for Rehearsal {
     fn tables_free(&self) -> u64 {
         let written = self.aside.tables().map_or(0, |tables| tables.len() as u64);
         match self.below.tables_free() {
@@ -88,9 +106,9 @@ impl Media for Rehearsal {
     fn highest_table(&self) -> u64 {
         self.below.highest_table()
     }
-    fn problems(&self) -> Vec<String> {
-        self.below.problems()
-    }
+}
+
+impl Areas for Rehearsal {
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
         self.aside.create_area(area)
     }
@@ -118,17 +136,5 @@ impl Media for Rehearsal {
         areas.retain(|area| !removed.areas.contains(area));
         areas.extend(self.aside.areas()?);
         Ok(areas)
-    }
-    fn current(&self) -> Result<Option<Vec<u8>>> {
-        match self.aside.current()? {
-            Some(bytes) => Ok(Some(bytes)),
-            None => self.below.current(),
-        }
-    }
-    fn set_current(&self, bytes: &[u8]) -> Result<()> {
-        self.aside.set_current(bytes)
-    }
-    fn ledger(&self) -> LedgerSnapshot {
-        self.aside.ledger()
     }
 }

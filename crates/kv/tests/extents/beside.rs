@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, IoClass, Kind, Nanos, Result};
-use vellum_kv::{FlashMedia, Media, Schedule, Stored};
+use vellum_kv::{FlashMedia, Media, Schedule, Stored, Tables};
 use vellum_media::nand::NandParams;
 use vellum_media::timing::{Timed, Timing};
 use vellum_sim::Sim;

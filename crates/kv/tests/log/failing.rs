@@ -8,7 +8,7 @@ use crate::reuse::Spy;
 use std::sync::Arc;
 use vellum_base::{Kind, RealEnv};
 use vellum_kv::log::{Options, Store};
-use vellum_kv::{Batch, Directory, DirectoryOptions, Durability, Map, Media};
+use vellum_kv::{Batch, Directory, DirectoryOptions, Durability, Map, Tables};
 
 fn on(files: &Doubtful, options: Options) -> Store {
     let how = DirectoryOptions { table_bytes: 64 << 10 };

@@ -269,7 +269,7 @@ mod tests {
     use super::super::tail::TAIL;
     use super::*;
     use crate::journal::Area;
-    use crate::media::{DirectoryOptions, Media};
+    use crate::media::{Areas, DirectoryOptions};
 
     /// Log 1 in `dir`, mapped, with so many bytes in it.
     fn written(dir: &std::path::Path, bytes: &[u8]) -> FileArea {

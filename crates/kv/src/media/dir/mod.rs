@@ -25,7 +25,8 @@ pub use mapping::Mapping;
 pub(crate) use tail::fuzzed;
 
 use super::{
-    AreaReader, AreaWriter, Intent, Media, MediaShape, Sharing, TableReader, TableWriter, UNIT_BYTES,
+    AreaReader, AreaWriter, Areas, Intent, Media, MediaShape, Sharing, TableReader, TableWriter, Tables,
+    UNIT_BYTES,
 };
 use crate::journal::{Area, AreaKind};
 use crate::leftovers::NUMBERS_MAX;
@@ -221,10 +222,6 @@ impl Media for Directory {
         }
     }
 
-    fn tables_free(&self) -> u64 {
-        u64::MAX
-    }
-
     fn room_bytes(&self) -> Option<u64> {
         self.files.room_bytes()
     }
@@ -237,6 +234,24 @@ impl Media for Directory {
             self.numbers(ending_of(AreaKind::Log)).ok()?.into_iter().filter_map(|number| log(number).ok()),
         );
         Some(taken.fold(self.files.room_bytes()?, u64::saturating_add))
+    }
+
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        self.note(CURRENT)
+    }
+
+    fn set_current(&self, bytes: &[u8]) -> Result<()> {
+        self.set_note(CURRENT, bytes)
+    }
+
+    fn ledger(&self) -> LedgerSnapshot {
+        self.ledger.snapshot()
+    }
+}
+
+impl Tables for Directory {
+    fn tables_free(&self) -> u64 {
+        u64::MAX
     }
 
     fn create_table(&self, number: u64, intent: Intent) -> Result<Box<dyn TableWriter>> {
@@ -281,7 +296,9 @@ impl Media for Directory {
     fn sharing_refused(&self) -> bool {
         self.never_clones.load(Relaxed)
     }
+}
 
+impl Areas for Directory {
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
         // The writer of a log finishes it before it creates another.
         self.tail_file.settle(|_| area.kind == AreaKind::Log)?;
@@ -360,17 +377,5 @@ impl Media for Directory {
         let logs = self.numbers(ending_of(AreaKind::Log))?.into_iter().map(Area::log);
         let manifests = self.numbers(ending_of(AreaKind::Manifest))?.into_iter().map(Area::manifest);
         Ok(logs.chain(manifests).collect())
-    }
-
-    fn current(&self) -> Result<Option<Vec<u8>>> {
-        self.note(CURRENT)
-    }
-
-    fn set_current(&self, bytes: &[u8]) -> Result<()> {
-        self.set_note(CURRENT, bytes)
-    }
-
-    fn ledger(&self) -> LedgerSnapshot {
-        self.ledger.snapshot()
     }
 }

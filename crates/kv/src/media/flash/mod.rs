@@ -3,7 +3,7 @@
 //! other superblocks (docs/decisions/0025).
 //!
 //! Invariants
-//! 1. A superblock is erased only when no table uses it any more (because of [`Media::erase_table`], or because
+//! 1. A superblock is erased only when no table uses it any more (because of [`Tables::erase_table`], or because
 //!    collection moved what was on it), when programming it failed, or before it is reused.
 //! 2. The sum over the ledger's causes equals the bytes of the pages that the device programmed since it was opened.
 
@@ -28,7 +28,10 @@ pub(crate) use list::fuzzed;
 pub use pool::Relinking;
 pub use queue::Schedule;
 
-use super::{AreaWriter, Intent, Media, MediaShape, NAMELESS, Placement, Sharing, TableReader, TableWriter};
+use super::{
+    AreaWriter, Areas, Intent, Media, MediaShape, NAMELESS, Placement, Sharing, TableReader, TableWriter,
+    Tables,
+};
 use crate::journal::{Area, AreaKind};
 use book::Book;
 use list::LIST;
@@ -218,6 +221,40 @@ impl Media for FlashMedia {
         }
     }
 
+    fn placement(&self) -> Option<Placement> {
+        let (pool, counts) = (&self.inner.pool, &self.inner.counts);
+        let (pinned, runs) = pool.with_book(|book| (book.pinned(), book.runs()));
+        Some(Placement {
+            superblocks: self.inner.flash.geometry().blocks_per_die as u64,
+            free: pool.erased() as u64,
+            pinned: pinned.superblocks,
+            pinned_bytes: pinned.room * UNIT_BYTES,
+            pinned_live_bytes: pinned.live * UNIT_BYTES,
+            runs,
+            collections: counts.collections.load(Relaxed),
+            collected_bytes: counts.collected_bytes.load(Relaxed),
+        })
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.inner.pool.problems()
+    }
+
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        self.inner.areas.current(self.inner.nvram()?)
+    }
+
+    fn set_current(&self, bytes: &[u8]) -> Result<()> {
+        self.inner.areas.set_current(self.inner.nvram()?, bytes)?;
+        self.inner.sync()
+    }
+
+    fn ledger(&self) -> LedgerSnapshot {
+        self.inner.ledger.snapshot()
+    }
+}
+
+impl Tables for FlashMedia {
     fn tables_free(&self) -> u64 {
         self.inner.pool.free() as u64
     }
@@ -260,26 +297,9 @@ impl Media for FlashMedia {
     fn highest_table(&self) -> u64 {
         self.inner.pool.highest()
     }
+}
 
-    fn placement(&self) -> Option<Placement> {
-        let (pool, counts) = (&self.inner.pool, &self.inner.counts);
-        let (pinned, runs) = pool.with_book(|book| (book.pinned(), book.runs()));
-        Some(Placement {
-            superblocks: self.inner.flash.geometry().blocks_per_die as u64,
-            free: pool.erased() as u64,
-            pinned: pinned.superblocks,
-            pinned_bytes: pinned.room * UNIT_BYTES,
-            pinned_live_bytes: pinned.live * UNIT_BYTES,
-            runs,
-            collections: counts.collections.load(Relaxed),
-            collected_bytes: counts.collected_bytes.load(Relaxed),
-        })
-    }
-
-    fn problems(&self) -> Vec<String> {
-        self.inner.pool.problems()
-    }
-
+impl Areas for FlashMedia {
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
         let start = self.inner.areas.create(self.inner.nvram()?, area)?;
         Ok(Arc::new(NvramArea { inner: self.inner.clone(), start, kind: area.kind }))
@@ -307,19 +327,6 @@ impl Media for FlashMedia {
 
     fn areas(&self) -> Result<Vec<Area>> {
         Ok(self.inner.areas.areas())
-    }
-
-    fn current(&self) -> Result<Option<Vec<u8>>> {
-        self.inner.areas.current(self.inner.nvram()?)
-    }
-
-    fn set_current(&self, bytes: &[u8]) -> Result<()> {
-        self.inner.areas.set_current(self.inner.nvram()?, bytes)?;
-        self.inner.sync()
-    }
-
-    fn ledger(&self) -> LedgerSnapshot {
-        self.inner.ledger.snapshot()
     }
 }
 

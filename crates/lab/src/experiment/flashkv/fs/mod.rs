@@ -19,7 +19,9 @@ use vellum_base::sync::Mutex;
 use vellum_base::{
     BlockDevice, Cause, Env, Error, IoClass, Lba, Ledger, LedgerSnapshot, Nanos, Result, SECTOR_BYTES,
 };
-use vellum_kv::{Area, AreaKind, AreaWriter, Intent, Media, MediaShape, TableReader, TableWriter};
+use vellum_kv::{
+    Area, AreaKind, AreaWriter, Areas, Intent, Media, MediaShape, TableReader, TableWriter, Tables,
+};
 
 /// Sectors of the journal, and of manifests.
 const JOURNAL_SECTORS: u64 = 512;
@@ -195,6 +197,21 @@ impl Media for FsMedia {
         }
     }
 
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        Ok(self.inner.current.lock().clone())
+    }
+
+    fn set_current(&self, bytes: &[u8]) -> Result<()> {
+        *self.inner.current.lock() = Some(bytes.to_vec());
+        self.inner.commit()
+    }
+
+    fn ledger(&self) -> LedgerSnapshot {
+        self.inner.ledger.snapshot()
+    }
+}
+
+impl Tables for FsMedia {
     fn tables_free(&self) -> u64 {
         u64::MAX
     }
@@ -221,7 +238,9 @@ impl Media for FsMedia {
     fn tables(&self) -> Result<Vec<u64>> {
         Ok(self.inner.files.lock().keys().copied().collect())
     }
+}
 
+impl Areas for FsMedia {
     fn create_area(&self, area: Area) -> Result<Arc<dyn AreaWriter>> {
         let bytes = self.inner.areas.lock().entry(area_key(area)).or_default().clone();
         Ok(Arc::new(AreaFile { inner: self.inner.clone(), kind: area.kind, bytes }))
@@ -253,19 +272,6 @@ impl Media for FsMedia {
             false => Area::log(*number),
         };
         Ok(areas.keys().map(area).collect())
-    }
-
-    fn current(&self) -> Result<Option<Vec<u8>>> {
-        Ok(self.inner.current.lock().clone())
-    }
-
-    fn set_current(&self, bytes: &[u8]) -> Result<()> {
-        *self.inner.current.lock() = Some(bytes.to_vec());
-        self.inner.commit()
-    }
-
-    fn ledger(&self) -> LedgerSnapshot {
-        self.inner.ledger.snapshot()
     }
 }
 
