@@ -30,7 +30,7 @@ const LOOKED_AT_MAX: usize = 64;
 pub(crate) struct Small {
     /// Fewest tables of a run.
     pub count: usize,
-    /// No table may be more than half of the run.
+    /// Room is not short: no table may be more than half of the run.
     pub in_steps: bool,
     /// Most bytes of each table.
     pub each: u64,
@@ -133,7 +133,9 @@ fn gathered(
     tables: &[Arc<Table>],
     situation: &Situation<'_>,
 ) -> Option<Job> {
-    if is_in_pieces(version, level, situation) {
+    let (room, is_tight) = (situation.room, situation.room.is_tight);
+    // What is planned tightly is a last resort: not for a store that has room.
+    if is_tight && small.in_steps || is_in_pieces(version, level, situation) {
         return None;
     }
     let lower = with_sharers(version, level, tables.to_vec());
@@ -143,7 +145,6 @@ fn gathered(
         return None;
     }
     let unclean = lower.iter().any(|table| version.keyspaces.any_dead(&table.meta));
-    let (room, is_tight) = (situation.room, situation.room.is_tight);
     let replaced = room.taken_by(&lower);
     let tables = match is_tight {
         true => room.filled_by(lower.iter().map(|table| table.meta.merged_bytes()).sum()),

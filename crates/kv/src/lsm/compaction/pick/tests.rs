@@ -117,6 +117,29 @@ fn a_merge_begins_anew_where_a_table_lies_across_the_end_of_its_last_piece() {
 }
 
 #[test]
+fn two_small_neighbours_become_one_where_nothing_else_fits() {
+    let whole = version(&[(1, b"ab"), (1, b"cd"), (2, b"af")]);
+    let begun = begun(&whole);
+    let gathered_in = |version: &Version, tables, in_steps, progress| {
+        let room = Room { tables, ..room() }.in_the_end();
+        let shape = Shape { small: Small { in_steps, ..shape().small }, ..shape() };
+        let job = pick(version, &shape, &Situation::new(&[], &[], progress, room))?;
+        assert!(job.upper.is_empty() && job.is_tight && job.claim.tables == 1);
+        Some((job.output_level(), smallest(&job.lower)))
+    };
+    let gathered = |tables, in_steps, progress| gathered_in(&whole, tables, in_steps, progress);
+    let level1 = Some((1, b"ac".to_vec()));
+    assert_eq!(gathered(1, false, None), level1);
+    assert_eq!(gathered(1, false, Some(&begun)), level1, "its merge in pieces begins anew");
+    assert_eq!(gathered(0, false, None), None, "without room for the one");
+    assert_eq!(gathered(1, true, None), None, "in a store that has room");
+    let below = version(&[(1, b"ad"), (2, b"ab"), (2, b"cd")]);
+    let begun = Progress { upper: vec![below.levels[1][0].meta.number], ..begun.clone() };
+    assert_eq!(gathered_in(&below, 1, false, None), Some((2, b"ac".to_vec())));
+    assert_eq!(gathered_in(&below, 1, false, Some(&begun)), None, "the pieces end where these do");
+}
+
+#[test]
 fn nothing_is_gathered_in_the_levels_of_a_merge_in_pieces() {
     let version = version(&[
         (1, b"ah"),
