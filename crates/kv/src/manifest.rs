@@ -15,10 +15,10 @@ use crate::repair::known;
 use std::sync::Arc;
 use vellum_base::{Cause, Error, Kind, Result};
 
-/// That is written: a manifest in NVRAM leaves out long keys.
+/// That is written: a manifest in NVRAM has only the beginnings of long keys.
 const VERSION: u32 = 6;
 /// In the first no table points into a log; in the first two, areas are of version 1. In the fourth only tables have
-/// sums, in those before it nothing has. In all of them it has all keys.
+/// sums, in those before it nothing has. In all of them it has whole keys.
 const EARLIER: [u32; 5] = [1, 2, 3, 4, 5];
 const CURRENT_BYTES: usize = 28;
 

@@ -1,5 +1,6 @@
 //! Edits: changes to what makes up the store, as the manifest records them.
 
+use super::table_meta::{LogPart, SUM_MANIFEST_BYTES, TableMeta};
 use crate::bytes::{Fields, put_slice, put_varint};
 use crate::key::{KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, SEQ_MAX};
 use crate::lifetime::Lifetime;
@@ -17,87 +18,10 @@ pub(crate) const COMPARATOR: &str = "vellum.bytewise";
 pub(crate) const UNORDERED: &str = "vellum.unordered";
 /// Number of levels of an ordered store.
 pub const LEVELS: usize = 7;
-/// Most bytes that a manifest needs for a table on flash, not counting its two keys.
-pub(crate) const TABLE_MANIFEST_BYTES: usize = 48 + SUM_MANIFEST_BYTES;
-/// A manifest in NVRAM does not tell the first and last key of a table if together they have more bytes: they are in
-/// the table.
-pub(crate) const BOUNDS_MANIFEST_BYTES: usize = 2 * 64;
-/// Of these, the bytes of its sum.
-pub(crate) const SUM_MANIFEST_BYTES: usize = 5;
 /// Approximate bytes that a manifest needs for a segment of a log store.
 pub(crate) const SEGMENT_MANIFEST_BYTES: usize = 35 + SUM_MANIFEST_BYTES;
 /// Most bytes that a manifest needs for everything but tables, segments and keyspaces.
 pub(crate) const STORE_MANIFEST_BYTES: usize = 1 << 10;
-
-/// Description of a table in the manifest.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TableMeta {
-    pub number: u64,
-    pub bytes: u64,
-    pub entries: u64,
-    pub deletes: u64,
-    pub seq_min: u64,
-    pub seq_max: u64,
-    /// Its first and last key. Both may be empty in what a manifest says; an open table knows them.
-    pub smallest: Vec<u8>,
-    pub largest: Vec<u8>,
-    /// Sum of its leaves, which identifies it; `None` if written by an earlier version.
-    pub sum: Option<u32>,
-    /// Bytes of values in logs that it points to, and these logs.
-    pub pointed_bytes: u64,
-    pub logs: Vec<LogPart>,
-}
-
-/// A log that a table points into.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LogPart {
-    pub number: u64,
-    /// All its pointers are to bytes below this offset.
-    pub bytes: u64,
-}
-
-impl TableMeta {
-    /// True if a key is between its smallest and largest.
-    pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.smallest[..] <= *key && self.largest[..] >= *key
-    }
-
-    /// The same without its first and last key if they are long.
-    pub(crate) fn brief(self) -> TableMeta {
-        match self.bounds_bytes() == 0 {
-            true => TableMeta { smallest: Vec::new(), largest: Vec::new(), ..self },
-            false => self,
-        }
-    }
-
-    /// True if it may have a key, as far as this says.
-    pub(crate) fn may_have(&self, key: &[u8]) -> bool {
-        self.smallest.is_empty() || self.has(key)
-    }
-
-    /// Most bytes that a manifest in NVRAM needs for it.
-    pub(crate) fn manifest_bytes(&self) -> usize {
-        // Tables written by earlier versions have no sum.
-        let without = if self.sum.is_none() { SUM_MANIFEST_BYTES } else { 0 };
-        TABLE_MANIFEST_BYTES - without + self.bounds_bytes()
-    }
-
-    /// Of these, the bytes for its first and last key.
-    pub(crate) fn bounds_bytes(&self) -> usize {
-        let bytes = self.smallest.len() + self.largest.len();
-        if bytes <= BOUNDS_MANIFEST_BYTES { bytes } else { 0 }
-    }
-
-    /// True if it points to values in logs.
-    pub(crate) fn points(&self) -> bool {
-        !self.logs.is_empty()
-    }
-
-    /// Approximate bytes including its values in logs: what a merge reads and writes.
-    pub(crate) fn merged_bytes(&self) -> u64 {
-        self.bytes.saturating_add(self.pointed_bytes)
-    }
-}
 
 /// Description of a segment of a log store in the manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,10 +96,12 @@ mod tag {
     /// Of the table or the segment before it.
     pub const TABLE_SUM: u8 = 15;
     pub const SEGMENT_SUM: u8 = 16;
+    /// Of the table before it.
+    pub const CUT: u8 = 17;
 }
 
 impl Edit {
-    /// The same with each table's first and last key only if they are short.
+    /// The same with each table's first and last key cut if they are long.
     pub(crate) fn brief(mut self) -> Edit {
         self.added = self.added.into_iter().map(|(level, table)| (level, table.brief())).collect();
         self
@@ -260,6 +186,7 @@ impl Edit {
             tag::SEGMENT_GONE => self.segments_gone.push(fields.varint()?),
             tag::POINTS => self.points_field(fields)?,
             tag::TABLE_SUM => self.added.last_mut()?.1.sum = Some(fields.u32()?),
+            tag::CUT => self.added.last_mut()?.1.is_cut = true,
             tag::SEGMENT_SUM => self.segments.last_mut()?.sum = Some(fields.u32()?),
             _ => return None,
         }
@@ -294,6 +221,7 @@ fn put_table(out: &mut Vec<u8>, level: u8, t: &TableMeta) {
     put_slice(out, &t.smallest);
     put_slice(out, &t.largest);
     put_sum(out, tag::TABLE_SUM, t.sum);
+    out.extend(t.is_cut.then_some(tag::CUT));
 }
 
 fn put_segment(out: &mut Vec<u8>, s: &SegmentMeta) {
@@ -345,11 +273,7 @@ fn table(fields: &mut Fields<'_>) -> Option<TableMeta> {
     let [number, bytes, entries, deletes, seq_min, seq_max] = numbers;
     let smallest = fields.slice()?.to_vec();
     let largest = fields.slice()?.to_vec();
-    let possible = smallest <= largest
-        && smallest.is_empty() == largest.is_empty()
-        && entries > 0
-        && seq_min <= seq_max
-        && bytes > 0;
+    let possible = smallest <= largest && entries > 0 && seq_min <= seq_max && bytes > 0;
     let possible = possible && seq_max <= SEQ_STORED_MAX && bytes.max(entries).max(deletes) <= BYTES_MAX;
     let meta = TableMeta {
         number,
@@ -382,8 +306,9 @@ mod tests {
                 deletes: n[3] % BYTES_MAX,
                 seq_min: n[4] % SEQ_STORED_MAX / 2,
                 seq_max: n[4] % SEQ_STORED_MAX,
-                largest: if key.is_empty() { Vec::new() } else { [&key[..], &[1]].concat() },
+                largest: [&key[..], &[1]].concat(),
                 smallest: key,
+                is_cut: n[3] % 5 == 0,
             });
         let logs = prop::collection::vec(
             any::<[u64; 2]>().prop_map(|[number, bytes]| LogPart { number, bytes: bytes % BYTES_MAX }),
@@ -479,15 +404,20 @@ mod tests {
     }
 
     #[test]
-    fn long_bounds_are_left_out() {
-        for (bytes, are_told) in [(1, true), (64, true), (65, false), (60_000, false)] {
+    fn long_bounds_are_cut() {
+        for (bytes, are_whole) in [(1, true), (64, true), (65, false), (60_000, false)] {
             let (smallest, largest) = (vec![1; bytes], vec![2; bytes]);
             let table =
                 TableMeta { number: 2, bytes: 1, entries: 1, smallest, largest, ..TableMeta::default() };
             let edit = Edit { added: vec![(1, table.clone())], ..Edit::default() };
             let brief = Edit::decode(&edit.clone().brief().encode()).unwrap();
-            assert_eq!(brief == edit, are_told);
-            assert!(brief.added[0].1.may_have(&[1; 65]) && brief.encode().len() <= table.manifest_bytes());
+            assert_eq!(brief == edit, are_whole);
+            assert!(brief.encode().len() <= table.manifest_bytes());
+            let told = &brief.added[0].1;
+            assert!(
+                [vec![1; bytes], vec![1; bytes + 1], vec![2; bytes]].iter().all(|key| told.may_have(key))
+            );
+            assert!([vec![0; bytes], vec![3; bytes]].iter().all(|key| !told.may_have(key)));
         }
     }
 

@@ -6,6 +6,7 @@ mod frame;
 mod group;
 mod record;
 mod search;
+mod table_meta;
 mod wal;
 
 pub use edit::LEVELS;
@@ -13,11 +14,12 @@ pub use frame::{Area, AreaKind};
 
 pub(crate) use chain::{Counted, LogRead, Payload, lacks_a_log, read_chain};
 pub(crate) use edit::{
-    BOUNDS_MANIFEST_BYTES, COMPARATOR, Edit, LogPart, SEGMENT_MANIFEST_BYTES, SEQ_STORED_MAX,
-    STORE_MANIFEST_BYTES, SegmentMeta, TABLE_MANIFEST_BYTES, TableMeta, UNORDERED, check_comparator,
+    COMPARATOR, Edit, SEGMENT_MANIFEST_BYTES, SEQ_STORED_MAX, STORE_MANIFEST_BYTES, SegmentMeta, UNORDERED,
+    check_comparator,
 };
 pub(crate) use frame::{AREA_HEAD_BYTES, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous};
 pub(crate) use group::GroupSync;
 pub(crate) use record::{Ending, Records, fix_records, of_another_store, store_of};
 pub(crate) use search::salvage_records;
+pub(crate) use table_meta::{BOUNDS_MANIFEST_BYTES, LogPart, TABLE_MANIFEST_BYTES, TableMeta};
 pub(crate) use wal::{Wal, record_bytes};

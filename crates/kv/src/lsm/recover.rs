@@ -140,5 +140,6 @@ fn open_tables(told: &ManifestState, media: &dyn Media, library: &Arc<Library>) 
         }
     }
     version.sort();
+    version.check_guesses()?;
     Ok(version)
 }

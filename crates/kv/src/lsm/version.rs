@@ -79,6 +79,24 @@ impl Version {
             self.levels.each_ref().map(|level| Fences::new(level.iter().map(|t| &t.meta.largest[..])));
     }
 
+    /// An error if the range of a table whose first or last key is damaged ([`Table::on`]) reaches into a neighbour:
+    /// keys could be looked for in the wrong one.
+    pub(crate) fn check_guesses(&self) -> Result<()> {
+        let mut pairs = self.levels[1..].iter().flat_map(|level| level.windows(2));
+        let is_doubtful = |pair: &&[Arc<Table>]| {
+            let (left, right) = (&pair[0].meta, &pair[1].meta);
+            (left.is_cut || right.is_cut) && left.largest >= right.smallest
+        };
+        match pairs.find(is_doubtful) {
+            None => Ok(()),
+            Some(pair) => {
+                let damaged =
+                    pair.iter().find(|table| table.meta.is_cut).map_or(0, |table| table.meta.number);
+                Err(Error::corrupt(format!("table {damaged}: its first or last key is damaged")))
+            }
+        }
+    }
+
     /// The whole version, as the first edit of a manifest.
     pub(crate) fn whole(&self) -> Edit {
         let levels = self.levels.iter().enumerate();

@@ -14,7 +14,7 @@
 //!    rewritten is logarithmic in the size of the table.
 
 use super::Piece;
-use super::pick::{Claim, Job, Situation, bounds, bytes_between, with_sharers};
+use super::pick::{Claim, Job, Situation, bounds, bytes_between, is_deleting, with_sharers};
 use super::room::GRANDPARENTS_MAX;
 use crate::journal::LEVELS;
 use crate::lsm::table::Table;
@@ -147,11 +147,17 @@ fn gathered(
     let unclean = lower.iter().any(|table| version.keyspaces.any_dead(&table.meta));
     let replaced = room.taken_by(&lower);
     let tables = match is_tight {
-        true => room.filled_by(lower.iter().map(|table| table.meta.merged_bytes()).sum()),
+        // They may be compressed, and the output not.
+        true => {
+            room.filled_by(lower.iter().map(|table| table.meta.merged_bytes().max(table.data_bytes)).sum())
+        }
         false => room.merge_of(lower.iter(), 0, below),
     };
     let claim = Claim { tables, replaced, ..Claim::of(level - 1, smallest, largest) };
-    let is_worth_it = !is_tight || tables < replaced;
+    // A table of deletes is merged down in tight room, which it would not be with puts in it.
+    let deleting = lower.iter().filter(|table| is_deleting(std::slice::from_ref(*table))).count();
+    let is_pure = deleting == 0 || deleting == lower.len();
+    let is_worth_it = !is_tight || tables < replaced && is_pure;
     let is_possible = is_worth_it && situation.is_alone(&claim) && room.fits(tables, lower.len());
     let piece = Piece::default();
     is_possible.then_some(Job { claim, upper: Vec::new(), lower, unclean, discard: false, is_tight, piece })

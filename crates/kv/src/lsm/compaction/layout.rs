@@ -15,8 +15,9 @@ use crate::options::{CachePolicy, Reuse, Rules};
 use std::collections::VecDeque;
 use vellum_base::Result;
 
-/// At most one in so many output tables, and one more, is cut because it overlaps with too much. Together with those
-/// that end aligned, they are what [`tables_of_merge`](super::tables_of_merge) allows beyond full ones.
+/// At most one in so many output tables, and one more, is cut because it overlaps with too much; in each part of a job
+/// that is split. Together with those that end aligned, they are what [`tables_of_merge`](super::tables_of_merge)
+/// allows beyond full ones.
 const CUTS_PARTS: u64 = 10;
 
 /// See the module.

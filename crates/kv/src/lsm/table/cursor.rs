@@ -30,10 +30,10 @@ impl Table {
     pub(super) fn bounds(self: &Arc<Table>) -> Result<(Vec<u8>, Vec<u8>)> {
         let mut cursor = TableCursor::new(self.clone());
         cursor.first()?;
-        let smallest = cursor.key().to_vec();
+        let (begins, smallest) = (cursor.is_valid(), cursor.key().to_vec());
         cursor.last()?;
         let largest = cursor.key().to_vec();
-        match cursor.is_valid() && smallest <= largest {
+        match begins && cursor.is_valid() && smallest <= largest {
             true => Ok((smallest, largest)),
             false => Err(cursor.named(Error::corrupt("its keys are out of order"))),
         }

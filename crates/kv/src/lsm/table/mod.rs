@@ -65,7 +65,7 @@ use mapped::Mapped;
 use object::{OBJECT_BYTES_MAX, ObjectKind};
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use vellum_base::{Env, Error, IoClass, Result};
+use vellum_base::{Env, Error, IoClass, Kind, Result};
 
 /// State shared by all tables of a store.
 pub(crate) struct Library {
@@ -97,6 +97,8 @@ pub(crate) struct Table {
     root_unit: usize,
     /// The sequence number of every entry, if the table was ingested; else 0.
     own_seq: u64,
+    /// Bytes of its keys and values, uncompressed.
+    pub data_bytes: u64,
     obsolete: AtomicBool,
     /// First units of objects that went to the cache.
     cached: CachedUnits,
@@ -126,6 +128,7 @@ struct Parts {
     root_bytes: Box<[u8]>,
     root_unit: usize,
     own_seq: u64,
+    data_bytes: u64,
 }
 
 impl Table {
@@ -136,7 +139,7 @@ impl Table {
         meta: TableMeta,
     ) -> Result<Table> {
         let result = check_whole(&*reader).and_then(|()| Table::open_parts(library, &*reader, &meta));
-        let Parts { unit_bytes, root, root_bytes, root_unit, own_seq } =
+        let Parts { unit_bytes, root, root_bytes, root_unit, own_seq, data_bytes } =
             result.map_err(|e| e.context(format!("table {}", meta.number)))?;
         let obsolete = AtomicBool::new(false);
         let cached = CachedUnits::of(root_unit);
@@ -152,14 +155,16 @@ impl Table {
             root_bytes,
             root_unit,
             own_seq,
+            data_bytes,
             obsolete,
             cached,
             logs: Vec::new(),
         })
     }
 
-    /// Opens a table of `media`, and the logs that it points into. Its first and last key are read if the manifest does
-    /// not tell them.
+    /// Opens a table of `media`, and the logs that it points into. Its first and last key are read if the manifest has
+    /// only their beginnings. If they are damaged, a wider range takes their place, and `is_cut` stays
+    /// ([`Version::check_guesses`](crate::lsm::version::Version::check_guesses)).
     pub(crate) fn on(library: &Arc<Library>, media: &dyn Media, meta: TableMeta) -> Result<Arc<Table>> {
         let open = |part: &LogPart| KeptLogs::open(library, media, *part);
         let logs: Result<Vec<_>> = meta.logs.iter().map(open).collect();
@@ -167,10 +172,14 @@ impl Table {
         let mut table = Table::open(library, media.open_table(meta.number)?, meta)?;
         table.logs = logs;
         let mut table = Arc::new(table);
-        if table.meta.smallest.is_empty() {
-            let (smallest, largest) = table.bounds()?;
+        if table.meta.is_cut {
+            let read = table.bounds();
             let meta = &mut Arc::get_mut(&mut table).expect("no other holder yet").meta;
-            (meta.smallest, meta.largest) = (smallest, largest);
+            match read {
+                Ok(bounds) => ((meta.smallest, meta.largest), meta.is_cut) = (bounds, false),
+                Err(error) if error.kind() == Kind::Corrupt => meta.largest = above(&meta.largest),
+                Err(error) => return Err(error),
+            }
         }
         Ok(table)
     }
@@ -201,7 +210,8 @@ impl Table {
         let root_bytes = read((root_unit * unit_bytes) as u64, root_units * unit_bytes)?;
         let root = Leaf::check(&root_bytes, ObjectKind::Root)?;
         let own_seq = if foot.seq_max == 0 { meta.seq_max } else { 0 };
-        Ok(Parts { unit_bytes, root, root_bytes: root_bytes.into(), root_unit, own_seq })
+        let data_bytes = foot.data_bytes;
+        Ok(Parts { unit_bytes, root, root_bytes: root_bytes.into(), root_unit, own_seq, data_bytes })
     }
 
     /// The stamp of an entry, given the one stored in the table.
@@ -371,6 +381,14 @@ impl Table {
             false => Err(Error::corrupt("an index entry names an object of impossible length")),
         }
     }
+}
+
+/// The shortest key above all that begin like this one. No keyspace has number 255.
+fn above(begin: &[u8]) -> Vec<u8> {
+    let upto = begin.iter().rposition(|byte| *byte < u8::MAX).map_or(0, |at| at + 1);
+    let mut above = begin[..upto].to_vec();
+    above.last_mut().into_iter().for_each(|last| *last += 1);
+    above
 }
 
 impl Drop for Table {

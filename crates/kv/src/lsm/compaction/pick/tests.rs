@@ -19,15 +19,20 @@ fn key(letter: u8) -> Vec<u8> {
 
 /// Tables of two keys, from the first of two letters to the second, in levels.
 fn version(tables: &[(u8, &[u8; 2])]) -> Version {
+    version_of(tables, b"v", Compression::None)
+}
+
+fn version_of(tables: &[(u8, &[u8; 2])], value: &[u8], compression: Compression) -> Version {
     let (dir, env) = (tempfile::tempdir().unwrap(), RealEnv::new());
     let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
     let (numbers, mut edit) = (AtomicU64::new(1), Edit::default());
-    let options = Options { compression: [Compression::None; _], ..Options::default() };
+    let options = Options { compression: [compression; _], ..Options::default() };
     for (level, letters) in tables {
-        let mut sink = TableSink::on(&*media, &numbers, &options, Intent::COPY);
+        let sink = TableSink::on(&*media, &numbers, &options, Intent::COPY);
+        let mut sink = sink.for_level(usize::from(*level));
         letters
             .iter()
-            .for_each(|letter| sink.add(&key(*letter), Stamp::new(1, EntryKind::Put), b"v").unwrap());
+            .for_each(|letter| sink.add(&key(*letter), Stamp::new(1, EntryKind::Put), value).unwrap());
         edit.added.extend(sink.finish().unwrap().into_iter().map(|meta| (*level, meta)));
     }
     let media: Arc<dyn Media> = media;
@@ -137,6 +142,20 @@ fn two_small_neighbours_become_one_where_nothing_else_fits() {
     let begun = Progress { upper: vec![below.levels[1][0].meta.number], ..begun.clone() };
     assert_eq!(gathered_in(&below, 1, false, None), Some((2, b"ac".to_vec())));
     assert_eq!(gathered_in(&below, 1, false, Some(&begun)), None, "the pieces end where these do");
+}
+
+/// What merges write may not be compressed, or less.
+#[test]
+fn what_is_small_because_it_is_compressed_stays_where_room_is_tight() {
+    let gathered = |value_bytes| {
+        let version = version_of(&[(1, b"ab"), (1, b"cd")], &vec![7; value_bytes], Compression::Lz4);
+        let stored = version.levels[1].iter().map(|table| table.meta.bytes).sum::<u64>();
+        assert!(stored / 8 * 9 <= TABLE_BYTES, "{stored} bytes stored");
+        let room = Room { tables: 1, ..room() }.in_the_end();
+        pick(&version, &shape(), &Situation::new(&[], &[], None, room)).is_some()
+    };
+    let fourth = TABLE_BYTES as usize / 4;
+    assert!(gathered(fourth / 4) && !gathered(fourth));
 }
 
 #[test]
