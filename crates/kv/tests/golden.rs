@@ -190,6 +190,36 @@ fn is_whole(name: &str, media: fn(&Path) -> Result<Arc<dyn Media>>) {
     }
 }
 
+/// Keys of which a manifest in NVRAM has only the beginnings, since CURRENT has version 6.
+#[test]
+fn a_store_of_long_keys_on_flash_opens_and_reads_back() {
+    let (name, dir) = ("flash-long-v3", tempfile::tempdir().unwrap());
+    let open = |dir: &Path| Store::open(on_flash(dir).unwrap(), RealEnv::new(), packed()).unwrap();
+    let long = |n: u32| [&[b'l'; 200][..], &key(n)].concat();
+    let mut model: Model = (0..500).map(|n| (long(n), n.to_be_bytes().repeat(50))).collect();
+    if writes(name) {
+        let store = open(dir.path());
+        let mut all = model.iter();
+        all.by_ref().take(400).for_each(|(key, value)| store.put(key, value).unwrap());
+        store.compact().unwrap();
+        all.for_each(|(key, value)| store.put(key, value).unwrap());
+        store.flush().unwrap();
+        store.close().unwrap();
+        std::fs::write(fixture(name), pack(dir.path())).unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&std::fs::read(fixture(name)).unwrap(), dir.path());
+    for round in 0..2 {
+        let store = open(dir.path());
+        assert_same(&store, &model, name);
+        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+        store.put(&long(round), b"anew").unwrap();
+        model.insert(long(round), b"anew".to_vec());
+        store.compact().unwrap();
+        store.close().unwrap();
+    }
+}
+
 /// Of key `n`, in this round.
 fn logged(round: u8, n: u32) -> Vec<u8> {
     [&[round; 100][..], &n.to_be_bytes().repeat(40 + n as usize % 30)].concat()
