@@ -88,13 +88,23 @@ fn flash_full_of_values_of_eight_kilobytes() {
     }
 }
 
+/// Steps until many in a row find no room.
+fn until_refused(mut step: impl FnMut() -> vellum_base::Result<()>) {
+    let mut refused = 0;
+    for _ in 0..12_000 {
+        refused = if step().is_ok() { 0 } else { refused + 1 };
+        if refused > 200 {
+            break;
+        }
+    }
+}
+
 fn full_of_large_values(seed: u64, env: Arc<dyn Env>) {
     let (store, mut rng) = (open_flash(&flash(seed), env).unwrap(), SmallRng::seed_from_u64(seed));
     let key = |n: u32| n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec();
-    let mut refused = 0;
-    for _ in 0..12_000 {
+    until_refused(|| {
         let n = rng.random_range(0..8000);
-        let done = match rng.random_range(0..1000) {
+        match rng.random_range(0..1000) {
             0..4 => store.compact(),
             4..10 => store.flush(),
             10..250 => store.delete(&key(n)),
@@ -103,12 +113,8 @@ fn full_of_large_values(seed: u64, env: Arc<dyn Env>) {
                 rng.fill(&mut value[..]);
                 store.put(&key(n), &value)
             }
-        };
-        refused = if done.is_ok() { 0 } else { refused + 1 };
-        if refused > 200 {
-            break;
         }
-    }
+    });
     can_be_emptied(&store, (0..8000).map(key), &format!("seed {seed}"));
 }
 
@@ -129,27 +135,24 @@ fn full_of_long_keys(seed: u64, env: &Arc<dyn Env>) {
         let more = if own.random_bool(0.3) { own.random_range(2000..4000) } else { 4 };
         [n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec(), vec![n as u8; more]].concat()
     };
-    let mut store = open_flash(&nand, env.clone()).unwrap();
-    let mut refused = 0;
-    for _ in 0..12_000 {
-        let n = rng.random_range(0..8000);
-        let done = match rng.random_range(0..1000) {
-            0..2 => {
-                drop(store);
-                store = open_flash(&nand, env.clone()).unwrap();
-                continue;
-            }
-            2..6 => store.compact(),
+    let open = || open_flash(&nand, env.clone()).unwrap();
+    let mut store = Some(open());
+    until_refused(|| {
+        let (n, what) = (rng.random_range(0..8000), rng.random_range(0..1000));
+        if what < 2 {
+            drop(store.take());
+            store = Some(open());
+            return Ok(());
+        }
+        let store = store.as_ref().unwrap();
+        match what {
+            ..6 => store.compact(),
             6..12 => store.flush(),
             12..220 => store.delete(&key(n)),
             _ => store.put(&key(n), &vec![3; rng.random_range(0..[50, 8000][seed as usize % 2])]),
-        };
-        refused = if done.is_ok() { 0 } else { refused + 1 };
-        if refused > 200 {
-            break;
         }
-    }
-    can_be_emptied(&store, (0..8000).map(key), &format!("seed {seed}"));
+    });
+    can_be_emptied(&store.unwrap(), (0..8000).map(key), &format!("seed {seed}"));
 }
 
 /// Puts that were refused, deletes that flush those that were not, flushes and compactions on request.

@@ -46,7 +46,7 @@ fn an_ingest_leaves_room_for_deletes() {
     }
 }
 
-/// Before, a slot of 64 KiB told of fifteen such tables.
+/// Before, a slot of 64 KiB had room for five such tables.
 #[test]
 fn tables_of_long_keys_fill_the_flash_not_the_manifest() {
     let flash = flash(7);

@@ -11,7 +11,7 @@ use vellum_base::sync::atomic::Ordering::Relaxed;
 /// A memtable takes one in so many parts of the spare room: it exists as a log, and then as a table.
 const MEMTABLE_PARTS: u64 = 8;
 
-/// Fewest small tables that are gathered unasked, normally and where room is short.
+/// Fewest small tables that are gathered unasked, normally and where room is short; two where nothing else fits.
 const GATHERED: usize = 8;
 const GATHERED_WHERE_SHORT: usize = 3;
 

@@ -15,7 +15,7 @@
 
 use super::Piece;
 use super::pick::{Claim, Job, Situation, bounds, bytes_between, is_deleting, with_sharers};
-use super::room::GRANDPARENTS_MAX;
+use super::room::{GRANDPARENTS_MAX, Room};
 use crate::journal::LEVELS;
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;
@@ -147,18 +147,19 @@ fn gathered(
     let unclean = lower.iter().any(|table| version.keyspaces.any_dead(&table.meta));
     let replaced = room.taken_by(&lower);
     let tables = match is_tight {
-        // They may be compressed, and the output not.
-        true => {
-            room.filled_by(lower.iter().map(|table| table.meta.merged_bytes().max(table.data_bytes)).sum())
-        }
+        true => joined_tightly(&lower, &room).filter(|tables| *tables < replaced)?,
         false => room.merge_of(lower.iter(), 0, below),
     };
     let claim = Claim { tables, replaced, ..Claim::of(level - 1, smallest, largest) };
-    // A table of deletes is merged down in tight room, which it would not be with puts in it.
-    let deleting = lower.iter().filter(|table| is_deleting(std::slice::from_ref(*table))).count();
-    let is_pure = deleting == 0 || deleting == lower.len();
-    let is_worth_it = !is_tight || tables < replaced && is_pure;
-    let is_possible = is_worth_it && situation.is_alone(&claim) && room.fits(tables, lower.len());
+    let is_possible = situation.is_alone(&claim) && room.fits(tables, lower.len());
     let piece = Piece::default();
     is_possible.then_some(Job { claim, upper: Vec::new(), lower, unclean, discard: false, is_tight, piece })
+}
+
+/// Most tables that these become, compressed now or not. `None` if some are of mostly deletes and others not: alone
+/// those may be merged down in tight room.
+fn joined_tightly(tables: &[Arc<Table>], room: &Room) -> Option<u64> {
+    let deleting = tables.iter().filter(|table| is_deleting(std::slice::from_ref(*table))).count();
+    let bytes = tables.iter().map(|table| table.meta.merged_bytes().max(table.data_bytes)).sum();
+    (deleting == 0 || deleting == tables.len()).then(|| room.filled_by(bytes))
 }
