@@ -114,13 +114,6 @@ fn a_lost_file_zones_is_written_anew_for_the_device_that_has_all_tables() {
         store.flush().unwrap();
     }
     store.close().unwrap();
-    let tables = Glance::of(&*directory(&files)).unwrap().unwrap().tables;
-    assert!(tables.len() > 2, "{tables:?}");
-    // The number and the bytes of another table, or no table where there are some.
-    let (mut other, mut longer) = (tables.clone(), tables.clone());
-    other[0].0 += 1000;
-    longer[0].1 += 4096;
-    let huge = [(tables[0].0, u64::MAX)];
     let restore = |zones: &RamZones, tables: &[(u64, u64)]| {
         ZoneMedia::restore(&directory(&files), zones, "double", tables)
     };
@@ -129,6 +122,14 @@ fn a_lost_file_zones_is_written_anew_for_the_device_that_has_all_tables() {
     let lose: [fn(&Doubtful) -> Result<()>; 2] =
         [|files| files.remove("ZONES"), |files| files.write("ZONES", 3, b"garbage")];
     for lose in lose {
+        // An opening may merge some.
+        let tables = Glance::of(&*directory(&files)).unwrap().unwrap().tables;
+        assert!(!tables.is_empty());
+        // The number and the bytes of another table, or no table where there are some.
+        let (mut other, mut longer) = (tables.clone(), tables.clone());
+        other[0].0 += 1000;
+        longer[0].1 += 4096;
+        let huge = [(tables[0].0, u64::MAX)];
         lose(&files).unwrap();
         assert!(media(&files, &zones).is_err());
         for wrong in [&other[..], &longer, &huge, &[]] {
