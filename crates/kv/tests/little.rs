@@ -3,8 +3,9 @@
 use crate::doubtful::Doubtful;
 use crate::harness::{flash, open_flash, small};
 use crate::zones;
+use std::ops::Range;
 use std::sync::Arc;
-use vellum_base::{Env, Kind, RealEnv, ZonesShape};
+use vellum_base::{Env, Kind, Nanos, RealEnv, ZonesShape};
 use vellum_kv::{Bounds, Directory, DirectoryOptions, Map, Options, Store, ZoneMedia};
 use vellum_media::zones::{RamZones, RamZonesParams};
 
@@ -109,6 +110,38 @@ fn devices_of_few_zones_can_be_filled_and_emptied_again_and_again() {
             assert_eq!(tables(&store), 0, "{zones} zones, {round}");
         }
     }
+}
+
+/// Whatever gathering of a level's tables, asked for by another caller, is under way.
+#[test]
+fn compaction_empties_levels_whose_tables_are_being_gathered() {
+    on_each(|store, medium| {
+        let put = |keys: Range<u32>| keys.for_each(|n| store.put(&ascending(n), &[7; 600]).unwrap());
+        let from = |n: u32| Bounds::from(&ascending(n));
+        let upper = || store.stat().levels[..2].iter().map(|level| level.tables).sum::<usize>();
+        let env = RealEnv::new();
+        // More than level 1 may have.
+        put(0..3000);
+        while store.stat().levels[2..].iter().all(|level| level.tables == 0) {
+            env.sleep_until(env.now() + Nanos::from_ms(1));
+        }
+        for round in 0..50 {
+            store.compact().unwrap();
+            assert_eq!(upper(), 0, "{medium}, {round}");
+            let begin = 5000 + 100 * round;
+            for first in [begin, begin + 50] {
+                put(first..first + 50);
+                store.compact_range(from(first)).unwrap();
+            }
+            assert_eq!(upper(), 2, "{medium}, {round}");
+            std::thread::scope(|scope| {
+                scope.spawn(|| store.compact_range(from(begin)).unwrap());
+                env.sleep_until(env.now() + Nanos::from_us((40 * round).into()));
+                store.compact().unwrap();
+                assert_eq!(upper(), 0, "{medium}, {round}, gathering");
+            });
+        }
+    });
 }
 
 #[test]

@@ -14,7 +14,6 @@ use crate::key::{DEFAULT_KEYSPACE, KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Stamp
 use crate::lsm::compaction::Claim;
 use crate::lsm::core::{Core, State};
 use crate::lsm::iter::{Bounds, Iter, Range};
-use crate::lsm::manual::Request;
 use crate::lsm::merge::{Cursor, Stream};
 use crate::lsm::store::{Snapshot, Store};
 use crate::lsm::table::{Table, TableCursor};
@@ -223,7 +222,7 @@ impl Core {
         self.flush()?;
         if !self.is_a_number_free()? {
             // Tables may have left values in the logs.
-            self.empty_level(&Request { level: 0, range: Range::everything() })?;
+            self.empty_level(&Range::everything(), 0)?;
         }
         let dead: Vec<u8> = self.view.load().version.keyspaces.dead().collect();
         for number in dead {

@@ -1,6 +1,6 @@
 //! Compaction on request: of a range of keys, or of everything.
 
-use crate::journal::LEVELS;
+use crate::journal::{LEVELS, TableMeta};
 use crate::key::DEFAULT_KEYSPACE;
 use crate::lsm::compaction::Gather;
 use crate::lsm::core::{Core, State};
@@ -9,7 +9,7 @@ use crate::lsm::keyspace::Keyspace;
 use crate::lsm::store::Store;
 use crate::lsm::version::Version;
 use crate::options::Rules;
-use vellum_base::sync::atomic::Ordering::Relaxed;
+use vellum_base::sync::atomic::Ordering::{Acquire, Relaxed};
 use vellum_base::{Error, Kind, Result};
 
 /// Most rounds of gathering in one compaction on request: with concurrent writers there is always something to gather.
@@ -17,11 +17,31 @@ const GATHER_ROUNDS: usize = 3;
 /// Most checks whether gathering is done. What cannot be gathered by then is left.
 const GATHER_WAKES: usize = 1000;
 
-/// A request, on which a caller waits, to merge those tables of a level that hold keys of a range into the next level.
+/// A request, on which a caller waits, to merge what a level holds of a range of keys into the next level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub level: usize,
     pub range: Range,
+    /// Only entries up to this sequence number: those that are written later do not count, or this might never end.
+    pub upto: u64,
+}
+
+impl Request {
+    /// To empty a level.
+    pub(crate) fn whole(level: usize) -> Request {
+        Request { level, range: Range::everything(), upto: u64::MAX }
+    }
+
+    /// True if a table of the level may hold what is to be merged. It need not be one that was there when the request
+    /// was made: tables of a level are gathered, and merges of the level above replace them.
+    pub(crate) fn is_for(&self, table: &TableMeta) -> bool {
+        table.seq_min <= self.upto && self.range.meets(table)
+    }
+
+    /// True if the level has such a table.
+    pub(crate) fn is_open(&self, version: &Version) -> bool {
+        version.levels[self.level].iter().any(|table| self.is_for(&table.meta))
+    }
 }
 
 impl Store {
@@ -91,7 +111,7 @@ impl Core {
         let (mut level, mut refused) = (0, None);
         // The deepest level may change meanwhile.
         while level < self.deepest(range) {
-            match self.empty_level(&Request { level, range: range.clone() }) {
+            match self.empty_level(range, level) {
                 Err(error) if error.kind() == Kind::NoSpace => {
                     refused.get_or_insert(error);
                 }
@@ -174,33 +194,21 @@ impl Core {
         (deepest.max(1) + usize::from(further)).min(LEVELS - 1)
     }
 
-    /// Waits until the tables that a level has in a range now are merged into the next.
-    pub(crate) fn empty_level(&self, request: &Request) -> Result<()> {
+    /// Waits until what a level holds of a range now is merged into the next.
+    pub(crate) fn empty_level(&self, range: &Range, level: usize) -> Result<()> {
+        let request = Request { level, range: range.clone(), upto: self.visible.load(Acquire) };
         let mut state = self.state.lock();
-        let version = self.view.load().version.clone();
-        let tables = version.levels[request.level].iter();
-        // Tables that are added later do not count, or this might never end with concurrent writers.
-        let mut left: Vec<u64> =
-            tables.filter(|t| request.range.meets(&t.meta)).map(|t| t.meta.number).collect();
-        drop(version);
         state.requested.push(request.clone());
         self.state.try_again(&mut state);
         self.state.wake_tasks();
         let mut stuck = false;
-        while !stuck && !state.health.has_failed() {
-            let version = self.view.load().version.clone();
-            let there = &version.levels[request.level];
-            left.retain(|number| there.iter().any(|table| table.meta.number == *number));
-            drop(version);
-            if left.is_empty() {
-                break;
-            }
+        while !stuck && !state.health.has_failed() && request.is_open(&self.view.load().version) {
             // If nothing is running, a job that does not fit now will not fit later.
             let changed;
             (state, changed) = self.wait_for_change(state)?;
             stuck = !changed;
         }
-        state.withdraw(request);
+        state.withdraw(&request);
         match stuck {
             true => Err(Error::new(Kind::NoSpace, "the medium is too full to merge a level")),
             false => Ok(()),

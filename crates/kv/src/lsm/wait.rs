@@ -9,7 +9,6 @@ use crate::batch::Batch;
 use crate::journal::LEVELS;
 use crate::lsm::budget::Budget;
 use crate::lsm::core::{Core, State};
-use crate::lsm::iter::Range;
 use crate::lsm::manual::Request;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
@@ -126,11 +125,11 @@ impl Core {
             if !self.may_ask(&self.view.load().version, asked, early) {
                 break Err(full());
             }
-            state.requested.push(Request { level: asked, range: Range::everything() });
+            state.requested.push(Request::whole(asked));
             asked += 1;
             self.state.wake_tasks();
         };
-        (0..asked).for_each(|level| state.withdraw(&Request { level, range: Range::everything() }));
+        (0..asked).for_each(|level| state.withdraw(&Request::whole(level)));
         result
     }
 

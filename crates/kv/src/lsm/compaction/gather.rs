@@ -81,9 +81,7 @@ pub(super) fn unasked(version: &Version, small: &Small, situation: &Situation<'_
     let is_in_vain = |table: &Arc<Table>| situation.in_vain.contains(&table.meta.number);
     let pairs = Small { count: 2, ..*small };
     let small = if situation.room.is_tight { &pairs } else { small };
-    // Who waits for a level to be emptied waits for its tables by number.
-    let is_free = |level: &usize| !situation.is_requested(version, *level);
-    (1..LEVELS).filter(is_free).find_map(|level| {
+    (1..LEVELS).find_map(|level| {
         let tables = &version.levels[level];
         (0..tables.len()).find_map(|at| {
             let near = &tables[at..tables.len().min(at + LOOKED_AT_MAX)];

@@ -131,7 +131,7 @@ impl<'a> Situation<'a> {
 
     /// True if a request concerns tables of the level.
     pub(super) fn is_requested(&self, version: &Version, level: usize) -> bool {
-        self.requested.iter().any(|request| request.level == level && meets(version, request))
+        self.requested.iter().any(|request| request.level == level && request.is_open(version))
     }
 
     /// True if there is room for a job, about `kept` tables of which it keeps for good: what is left in the end must
@@ -215,7 +215,7 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
             let due = shape.score(version, level, situation) >= 1.0;
             least_overlap(version, level, situation, |table| {
                 let is_asked =
-                    || situation.requested.iter().any(|r| r.level == level && r.range.meets(&table.meta));
+                    || situation.requested.iter().any(|r| r.level == level && r.is_for(&table.meta));
                 (due || is_asked()) && (!is_tight || is_deleting(std::slice::from_ref(table)))
             })
         }
@@ -227,10 +227,6 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
 pub(super) fn is_deleting(tables: &[Arc<Table>]) -> bool {
     let sum = |count: fn(&TableMeta) -> u64| tables.iter().map(|table| count(&table.meta)).sum::<u64>();
     2 * sum(|meta| meta.deletes) > sum(|meta| meta.entries)
-}
-
-fn meets(version: &Version, request: &Request) -> bool {
-    version.levels[request.level].iter().any(|table| request.range.meets(&table.meta))
 }
 
 /// The job that discards a table which holds nothing but dropped keyspaces.
@@ -338,10 +334,7 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
         return None;
     }
     let (level, room) = (job.claim.level, situation.room);
-    let begun = situation.progress.filter(|begun| begun.tables(&version.levels[begun.level]).is_some());
-    if begun.is_some_and(|begun| !begun.is_of(level, &job.upper)) {
-        return None;
-    }
+    let begun = begun_before(version, &job, situation)?;
     // If a lower table spans the key reached, part of it was merged already: the merge starts over.
     let lies_beside = |begun: &&Progress| {
         let lies_across = |t: &Arc<Table>| t.meta.smallest <= begun.upto && t.meta.largest > begun.upto;
@@ -379,6 +372,18 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     job.claim.replaced = room.taken_by(job.replaced().map(|(_, table)| table));
     let kept = room.filled_by(of_upper + bytes_of(&job.lower));
     situation.has_room_for(&job, kept).then_some(job)
+}
+
+/// The incomplete merge of this job's upper tables, if there is one. `None` if another is incomplete, which has to be
+/// completed first. But deletes do not wait for a merge of puts, which may be left without the room that the deletes
+/// free: it will begin anew.
+fn begun_before<'a>(version: &Version, job: &Job, situation: &Situation<'a>) -> Option<Option<&'a Progress>> {
+    let Some(begun) = situation.progress else { return Some(None) };
+    let Some(upper) = begun.tables(&version.levels[begun.level]) else { return Some(None) };
+    if begun.is_of(job.claim.level, &job.upper) {
+        return Some(Some(begun));
+    }
+    (!situation.is_watched && is_deleting(&job.upper) && !is_deleting(&upper)).then_some(None)
 }
 
 /// Tables of a sorted level, extended by neighbours that share a key with them. They must be merged together: otherwise

@@ -4,7 +4,6 @@ use super::*;
 use crate::journal::Edit;
 use crate::key::{EntryKind, Stamp};
 use crate::lsm::compaction::TableSink;
-use crate::lsm::iter::Range;
 use crate::lsm::table::Library;
 use crate::media::{Directory, DirectoryOptions, Intent, Media};
 use crate::options::{Compression, Options};
@@ -22,7 +21,22 @@ fn version(tables: &[(u8, &[u8; 2])]) -> Version {
     version_of(tables, b"v", Compression::None)
 }
 
+/// The same; those of level 1 hold deletes.
+fn version_with_deletes(tables: &[(u8, &[u8; 2])]) -> Version {
+    let kind = |level| if level == 1 { EntryKind::Delete } else { EntryKind::Put };
+    version_of_kinds(tables, b"", Compression::None, kind)
+}
+
 fn version_of(tables: &[(u8, &[u8; 2])], value: &[u8], compression: Compression) -> Version {
+    version_of_kinds(tables, value, compression, |_| EntryKind::Put)
+}
+
+fn version_of_kinds(
+    tables: &[(u8, &[u8; 2])],
+    value: &[u8],
+    compression: Compression,
+    kind: impl Fn(u8) -> EntryKind,
+) -> Version {
     let (dir, env) = (tempfile::tempdir().unwrap(), RealEnv::new());
     let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
     let (numbers, mut edit) = (AtomicU64::new(1), Edit::default());
@@ -32,7 +46,7 @@ fn version_of(tables: &[(u8, &[u8; 2])], value: &[u8], compression: Compression)
         let mut sink = sink.for_level(usize::from(*level));
         letters
             .iter()
-            .for_each(|letter| sink.add(&key(*letter), Stamp::new(1, EntryKind::Put), value).unwrap());
+            .for_each(|letter| sink.add(&key(*letter), Stamp::new(1, kind(*level)), value).unwrap());
         edit.added.extend(sink.finish().unwrap().into_iter().map(|meta| (*level, meta)));
     }
     let media: Arc<dyn Media> = media;
@@ -82,11 +96,32 @@ fn a_piece_that_takes_along_what_shares_a_key_ends_before_the_rest() {
     assert_eq!(smallest(&job.lower), b"abe");
 }
 
+/// A merge of puts may be left without the room that the deletes free.
+#[test]
+fn deletes_do_not_wait_for_an_unfinished_merge_of_puts() {
+    let tables: &[(u8, &[u8; 2])] =
+        &[(1, b"ah"), (2, b"ab"), (2, b"cd"), (2, b"ef"), (2, b"gh"), (3, b"ab"), (3, b"cd")];
+    let requested = [Request::whole(1)];
+    let picked = |version: Version, level: usize, is_watched| {
+        let upper = vec![version.levels[level][0].meta.number];
+        let begun = Progress { level, upper, upto: key(b'b'), made: 0 };
+        let tight = Room { is_tight: true, tables: 4, ..room() };
+        let situation = Situation::new(&[], &requested, Some(&begun), tight).with_reserve(9, is_watched);
+        let job = pick(&version, &shape(), &situation).filter(|job| !job.upper.is_empty())?;
+        Some((job.piece.after, smallest(&job.lower)))
+    };
+    assert_eq!(picked(version_with_deletes(tables), 2, false), Some((None, b"a".to_vec())));
+    let goes_on = Some((Some(key(b'b')), b"c".to_vec()));
+    assert_eq!(picked(version_with_deletes(tables), 1, false), goes_on);
+    assert_eq!(picked(version_with_deletes(tables), 2, true), None, "a snapshot still sees the puts");
+    assert_eq!(picked(version(tables), 2, false), None);
+}
+
 /// What merges of deeper levels may take for good is not what deletes need.
 #[test]
 fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
     let version = version(&[(1, b"ah"), (2, b"ab"), (2, b"cd")]);
-    let requested = [Request { level: 1, range: Range::everything() }];
+    let requested = [Request::whole(1)];
     let wide = Room { tables: 20, ..room() };
     let picked = |reserve| {
         pick(&version, &shape(), &Situation::new(&[], &requested, None, wide).with_reserve(reserve, false))
@@ -99,7 +134,7 @@ fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
 #[test]
 fn a_merge_replaces_tables_in_a_full_manifest() {
     let version = version(&[(1, b"ah"), (2, b"ab"), (2, b"cd"), (2, b"ef"), (2, b"gh")]);
-    let requested = [Request { level: 1, range: Range::everything() }];
+    let requested = [Request::whole(1)];
     let picked = |tables, listed| {
         let room = Room { tables, listed, ..room() };
         let situation = Situation::new(&[], &requested, None, room);
