@@ -1,4 +1,5 @@
 //! Counts the memory in use by each thread, so that a test can measure how much opening a disk takes.
+//! `unsafe`, because an allocator is.
 
 #![allow(unsafe_code)]
 

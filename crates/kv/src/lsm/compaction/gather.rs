@@ -119,9 +119,8 @@ fn job_asked_for(
 /// True if an incomplete merge in pieces does without changes to this level: its pieces end at boundaries of lower
 /// tables, which must stay.
 fn is_in_pieces(version: &Version, level: usize, situation: &Situation<'_>) -> bool {
-    situation.progress.is_some_and(|begun| {
-        (begun.level == level && !situation.room.is_tight || begun.level + 1 == level)
-            && begun.tables(&version.levels[begun.level]).is_some()
+    situation.unfinished(version).is_some_and(|(begun, _)| {
+        begun.level == level && !situation.room.is_tight || begun.level + 1 == level
     })
 }
 

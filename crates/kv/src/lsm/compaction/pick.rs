@@ -83,8 +83,8 @@ pub(crate) struct Situation<'a> {
     pub gathers: &'a [Gather],
     /// Tables that are not gathered unless asked for.
     pub in_vain: &'a BTreeSet<u64>,
-    /// The merge in pieces that is not complete: no other such merge begins while its tables exist.
-    pub progress: Option<&'a Progress>,
+    /// Of the last merge in pieces that was begun.
+    progress: Option<&'a Progress>,
     /// Reads have cost as much as merging level 0 ([`super::Toll`]).
     toll_is_due: bool,
     /// Free room, less what flushes and running jobs may need.
@@ -139,11 +139,22 @@ impl<'a> Situation<'a> {
     /// the end.
     fn has_room_for(&self, job: &Job, kept: u64) -> bool {
         let room = &self.room;
-        let deletes = !self.is_watched && is_deleting(&job.upper);
-        let wins = !room.whole_tables || job.claim.level == 0 || deletes;
+        let wins = !room.whole_tables || job.claim.level == 0 || self.frees_room(&job.upper);
         let left = room.free().saturating_add(job.claim.replaced);
         room.fits(job.claim.tables, job.replaced().count())
             && (wins || left >= self.reserve + kept.min(job.claim.tables))
+    }
+
+    /// The merge in pieces that is not complete, and its upper tables. While they exist no other begins, but one of
+    /// deletes in the place of one of puts.
+    pub(super) fn unfinished(&self, version: &Version) -> Option<(&'a Progress, Vec<Arc<Table>>)> {
+        let begun = self.progress?;
+        Some((begun, begun.tables(&version.levels[begun.level])?))
+    }
+
+    /// True if merging these tables down frees room: most of their entries are deletes, of what no snapshot sees.
+    fn frees_room(&self, tables: &[Arc<Table>]) -> bool {
+        !self.is_watched && is_deleting(tables)
     }
 
     /// True if no running job conflicts with the claim.
@@ -190,8 +201,7 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
     }
     // In tight room only level 0, and tables of mostly deletes, are merged.
     let is_tight = situation.room.is_tight;
-    if let Some(begun) = situation.progress
-        && let Some(upper) = begun.tables(&version.levels[begun.level])
+    if let Some((begun, upper)) = situation.unfinished(version)
         && (begun.level == 0 || !is_tight || is_deleting(&upper))
         && let Some(job) = job_of(version, begun.level, upper, situation)
     {
@@ -334,7 +344,13 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
         return None;
     }
     let (level, room) = (job.claim.level, situation.room);
-    let begun = begun_before(version, &job, situation)?;
+    let begun = match situation.unfinished(version) {
+        Some((begun, _)) if begun.is_of(level, &job.upper) => Some(begun),
+        // Deletes do not wait for a merge of puts, which may lack the room that they free: it will begin anew.
+        Some((_, upper)) if situation.frees_room(&job.upper) && !is_deleting(&upper) => None,
+        Some(_) => return None,
+        None => None,
+    };
     // If a lower table spans the key reached, part of it was merged already: the merge starts over.
     let lies_beside = |begun: &&Progress| {
         let lies_across = |t: &Arc<Table>| t.meta.smallest <= begun.upto && t.meta.largest > begun.upto;
@@ -372,18 +388,6 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     job.claim.replaced = room.taken_by(job.replaced().map(|(_, table)| table));
     let kept = room.filled_by(of_upper + bytes_of(&job.lower));
     situation.has_room_for(&job, kept).then_some(job)
-}
-
-/// The incomplete merge of this job's upper tables, if there is one. `None` if another is incomplete, which has to be
-/// completed first. But deletes do not wait for a merge of puts, which may be left without the room that the deletes
-/// free: it will begin anew.
-fn begun_before<'a>(version: &Version, job: &Job, situation: &Situation<'a>) -> Option<Option<&'a Progress>> {
-    let Some(begun) = situation.progress else { return Some(None) };
-    let Some(upper) = begun.tables(&version.levels[begun.level]) else { return Some(None) };
-    if begun.is_of(job.claim.level, &job.upper) {
-        return Some(Some(begun));
-    }
-    (!situation.is_watched && is_deleting(&job.upper) && !is_deleting(&upper)).then_some(None)
 }
 
 /// Tables of a sorted level, extended by neighbours that share a key with them. They must be merged together: otherwise
