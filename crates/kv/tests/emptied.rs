@@ -1,7 +1,7 @@
 //! Whatever was done to a medium until it is full, all that is in it can be deleted again.
 
 use crate::doubtful::Doubtful;
-use crate::harness::{directory, flash, flash_with, of_seed, open_flash, small};
+use crate::harness::{directory, flash, flash_with, of_seed, open_flash, packed, small};
 use crate::mounted::Mounted;
 use crate::zones::{formatted, media};
 use rand::rngs::SmallRng;
@@ -116,6 +116,52 @@ fn full_of_large_values(seed: u64, env: Arc<dyn Env>) {
         }
     });
     can_be_emptied(&store, (0..8000).map(key), &format!("seed {seed}"));
+}
+
+/// What was compressed, or in small units, is merged by a store that does neither: in tight room it does, too.
+#[test]
+fn flash_filled_with_other_options_at_each_opening() {
+    for seed in 0..4 {
+        let sim = Sim::new(seed);
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| full_of_many_options(seed, &env));
+    }
+}
+
+fn full_of_many_options(seed: u64, env: &Arc<dyn Env>) {
+    let (nand, mut rng) = (flash(seed), SmallRng::seed_from_u64(seed));
+    let key = |n: u32| n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec();
+    let open = |rng: &mut SmallRng| {
+        let options = match rng.random_range(0..3) {
+            0 => small(),
+            1 => packed(),
+            _ => Options { unit_bytes: Some(16 << 10), ..packed() },
+        };
+        Store::open(FlashMedia::open(nand.clone(), env.clone()).unwrap(), env.clone(), options).unwrap()
+    };
+    let mut store = Some(open(&mut rng));
+    until_refused(|| {
+        let n = rng.random_range(0..8000);
+        let here = store.as_ref().expect("it is open");
+        match rng.random_range(0..1000) {
+            0..3 => {
+                drop(store.take());
+                store = Some(open(&mut rng));
+                Ok(())
+            }
+            3..7 => here.compact(),
+            7..13 => here.flush(),
+            13..250 => here.delete(&key(n)),
+            _ => {
+                let mut value = vec![n as u8; rng.random_range(0..20_000)];
+                let half = value.len() / 2;
+                rng.fill(&mut value[..half]);
+                here.put(&key(n), &value)
+            }
+        }
+    });
+    drop(store);
+    can_be_emptied(&open(&mut rng), (0..8000).map(key), &format!("seed {seed}"));
 }
 
 /// A third of the keys have kilobytes: tables begin and end with any of them, and hold few.

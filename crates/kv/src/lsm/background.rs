@@ -36,19 +36,17 @@ fn compact_loop(core: &Arc<Core>) {
     while let Some((job, version)) = next_job(core) {
         let result = core.with_room(|| run(core, &job, &version));
         let claim = job.claim.clone();
-        let progress = (!job.piece.is_all()).then(|| {
-            let before = core.state.lock().progress.clone();
-            job.progress(before.as_ref(), &core.room())
-        });
+        let room = core.room();
+        let done = (!job.piece.is_all()).then(|| job.done(&room));
         drop((version, job)); // the last to hold its inputs, perhaps
         // Erase before the claim is dropped: while it stands, writers without room wait for what is freed here.
         let result = result.and_then(|()| core.erase_obsolete());
         let mut state = core.state.lock();
         state.running.retain(|running| *running != claim);
         if result.is_ok()
-            && let Some(progress) = progress
+            && let Some(done) = done
         {
-            state.progress = progress;
+            state.begun.note(done, &core.view.load().version);
         }
         match result {
             Ok(()) => core.state.try_again(&mut state),
@@ -77,6 +75,9 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
         };
         if job.claim.level == 0 && !job.upper.is_empty() {
             core.toll.forget();
+            state.asked_first = true;
+        } else if job.is_asked_for(&state.requested) {
+            state.asked_first = false;
         }
         state.running.push(job.claim.clone());
         core.leveldb.lock().begins(&job);

@@ -109,6 +109,11 @@ impl Budget<'_> {
         self.room.free() >= self.reserve().saturating_add(spare)
     }
 
+    /// True if nobody lacks room if so many bytes are written.
+    pub(crate) fn may_take(&self, bytes: u64) -> bool {
+        self.has_spare(self.room.filled_by(bytes))
+    }
+
     /// True if another table may be ingested, and listed with those that the ingest has written.
     pub(crate) fn may_ingest(&self, listed: usize) -> bool {
         self.has_spare(self.spare_for(false) + 1) && self.may_list(listed)

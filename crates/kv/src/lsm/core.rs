@@ -16,7 +16,7 @@ use crate::freewrite::in_force;
 use crate::journal::Edit;
 use crate::key::{EntryKind, Stamp};
 use crate::lifetime::{Counts, Lifetime};
-use crate::lsm::compaction::{Claim, Gather, Job, LevelDb, Progress, Room, Situation, Toll, Window, pick};
+use crate::lsm::compaction::{Begun, Claim, Gather, Job, LevelDb, Room, Situation, Toll, Window, pick};
 use crate::lsm::manual::Request;
 use crate::lsm::memtable::Memtable;
 use crate::lsm::sizes::Short;
@@ -72,8 +72,10 @@ pub(crate) struct Limits {
     /// Merges end a table at this size, unless a single entry makes it longer.
     pub table_bytes: u64,
     pub log_bytes: u64,
-    /// Most logs that are replayed into one memtable when the store is opened.
+    /// Most logs that are replayed into the active memtable when the store is opened.
     pub replayed_logs_max: usize,
+    /// Most logs of all memtables: another begins when a flush has removed some.
+    pub logs_max: usize,
     pub key_bytes_max: usize,
     pub value_bytes_max: usize,
     pub batch_bytes_max: usize,
@@ -135,8 +137,11 @@ pub(crate) struct State {
     pub closed: Option<(u64, u64)>,
     /// Compactions under way.
     pub running: Vec<Claim>,
-    /// The merge in pieces that is not complete, if any.
-    pub progress: Option<Progress>,
+    /// Merges in pieces that are not complete.
+    pub begun: Begun,
+    /// Level 0 was merged since a merge began that was asked for, which is next then: beside writers level 0 may always
+    /// be the most urgent.
+    pub asked_first: bool,
     /// Additional tasks that merge parts of running compactions.
     pub helpers: usize,
     /// Requests to merge a level.
@@ -281,9 +286,9 @@ impl Core {
 
     fn pick_in(&self, room: Room, version: &Version, state: &State) -> Option<Job> {
         let shape = self.shape(version, state);
-        let progress = state.progress.as_ref();
-        let situation = Situation::new(&state.running, &state.requested, progress, room);
+        let situation = Situation::new(&state.running, &state.requested, &state.begun, room);
         let situation = situation.with_gathers(&state.gathers, &state.gathered_in_vain);
+        let situation = situation.with_turn(state.asked_first);
         match self.options.rules {
             Rules::Vellum => {
                 // While room is short it is kept for writers and for deletes, not used to make reads cheaper.
@@ -341,6 +346,11 @@ impl Core {
     pub(crate) fn clones_short_islands(&self) -> bool {
         let is_short = self.options.island_bytes_min < Some(Sharing::Reflink.island_bytes_min());
         self.sharing == Sharing::Reflink && self.reuse() == Reuse::Relink && is_short
+    }
+
+    /// True if tables have larger units than they must, of which more may stay empty.
+    pub(crate) fn has_large_units(&self) -> bool {
+        self.options.unit_bytes.is_some_and(|bytes| bytes > self.media.shape().unit_bytes)
     }
 
     /// Counters since the store was created.

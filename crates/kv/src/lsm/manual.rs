@@ -27,7 +27,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// To empty a level.
+    /// To empty a level, also of what comes into it meanwhile.
     pub(crate) fn whole(level: usize) -> Request {
         Request { level, range: Range::everything(), upto: u64::MAX }
     }

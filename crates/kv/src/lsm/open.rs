@@ -25,7 +25,7 @@ use vellum_base::{Env, Error, Kind, Result};
 /// Default size of level 1 in memtables: a little more than level 0 has when it is merged, as write amplification is
 /// least if levels grow evenly (docs/decisions/0016).
 const LEVEL1_MEMTABLES: u64 = 16;
-/// Most logs that are replayed into one memtable.
+/// Most logs that are replayed into the active memtable.
 const REPLAYED_LOGS_MAX: usize = 64;
 
 /// Recovers the store on `media`, or creates one, and removes leftovers. Background tasks are not started.
@@ -35,9 +35,10 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let mut limits = limits(&*media, &options);
     let logs_max = media.shape().logs_max;
     options.memtables_max = options.memtables_max.clamp(1, (logs_max - 2) / 2);
-    // A waiting memtable has two logs at most, the newest one more once this is done.
-    limits.replayed_logs_max =
-        logs_max.saturating_sub(2 * (options.memtables_max + 1)).clamp(1, REPLAYED_LOGS_MAX);
+    // Each memtable that may wait, and the active one, has a log, and perhaps one from before this opening.
+    let logs_of_memtables = 2 * (options.memtables_max + 1);
+    limits.replayed_logs_max = logs_max.saturating_sub(logs_of_memtables).clamp(1, REPLAYED_LOGS_MAX);
+    limits.logs_max = logs_max.min(logs_of_memtables + 2 * REPLAYED_LOGS_MAX);
     if options.compaction_bytes == 0 {
         options.compaction_bytes = limits.memtable_bytes;
     }
@@ -156,6 +157,7 @@ fn limits(media: &dyn Media, options: &Options) -> Limits {
         table_bytes,
         log_bytes: shape.log_bytes,
         replayed_logs_max: 1,
+        logs_max: usize::MAX,
         key_bytes_max,
         value_bytes_max,
         batch_bytes_max,

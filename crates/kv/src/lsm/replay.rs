@@ -1,7 +1,7 @@
 //! Replay of logs into memtables when a store is opened.
 //!
 //! 1. Successive logs share a memtable as long as they fit, so that a store which is opened often for few writes does
-//!    not create a table each time.
+//!    not create a table each time, nor more tables than there is room for.
 //! 2. The newest memtable becomes the active one; older ones are flushed at once.
 
 use crate::batch::check_payload;
@@ -58,18 +58,9 @@ pub(crate) fn read_logs(
 
 /// Memtables to be flushed, oldest first, and the active one.
 pub(crate) fn replay(logs: Vec<LogRead<Content>>, limits: &Limits) -> (Vec<Frozen>, Replayed) {
-    let mut all: Vec<Replayed> = Vec::new();
-    for log in logs {
-        match all.last_mut() {
-            Some(last) if last.has_room(&log.content, limits) => last.take(log),
-            _ => {
-                let mut next = Replayed::new(limits);
-                next.take(log);
-                all.push(next);
-            }
-        }
-    }
-    let active = all.pop().unwrap_or_else(|| Replayed::new(limits));
+    let mut all: Vec<Replayed> =
+        groups(logs, limits).into_iter().map(|group| Replayed::of(group, limits)).collect();
+    let active = all.pop().unwrap_or_else(|| Replayed::of(Vec::new(), limits));
     let mut next_log = active.logs.first().copied().unwrap_or(0);
     let mut frozen = Vec::new();
     for Replayed { memtable, logs, bytes, last_seq } in all.into_iter().rev() {
@@ -81,6 +72,28 @@ pub(crate) fn replay(logs: Vec<LogRead<Content>>, limits: &Limits) -> (Vec<Froze
     (frozen, active)
 }
 
+/// Logs that share a memtable: as many as fit into it, except that the active one must not hold too many, as it may
+/// not be flushed for long.
+fn groups(logs: Vec<LogRead<Content>>, limits: &Limits) -> Vec<Vec<LogRead<Content>>> {
+    let mut groups: Vec<Vec<LogRead<Content>>> = Vec::new();
+    let mut bytes = 0;
+    for log in logs {
+        bytes += log.content.bytes();
+        match groups.last_mut().filter(|_| bytes <= limits.short.memtable_bytes) {
+            Some(group) => group.push(log),
+            None => {
+                bytes = log.content.bytes();
+                groups.push(vec![log]);
+            }
+        }
+    }
+    let has_too_many = |group: &&mut Vec<LogRead<Content>>| group.len() > limits.replayed_logs_max;
+    if let Some(newest) = groups.last_mut().filter(has_too_many).and_then(Vec::pop) {
+        groups.push(vec![newest]);
+    }
+    groups
+}
+
 impl Content {
     fn bytes(&self) -> usize {
         self.payloads.len() + INDEX_BYTES * self.entries as usize
@@ -88,14 +101,11 @@ impl Content {
 }
 
 impl Replayed {
-    fn new(limits: &Limits) -> Replayed {
+    fn of(group: Vec<LogRead<Content>>, limits: &Limits) -> Replayed {
         let memtable = Memtable::new(limits.short.memtable_bytes);
-        Replayed { memtable, logs: Vec::new(), bytes: 0, last_seq: 0 }
-    }
-
-    fn has_room(&self, content: &Content, limits: &Limits) -> bool {
-        self.logs.len() < limits.replayed_logs_max
-            && self.bytes + content.bytes() <= limits.short.memtable_bytes
+        let mut replayed = Replayed { memtable, logs: Vec::new(), bytes: 0, last_seq: 0 };
+        group.into_iter().for_each(|log| replayed.take(log));
+        replayed
     }
 
     fn take(&mut self, log: LogRead<Content>) {

@@ -116,7 +116,7 @@ impl Core {
         batch.spaces().iter().try_for_each(|space| version.keyspaces.check(space))
     }
 
-    /// Appends to the log; returns its `total` after it.
+    /// Appends to the log, which is open or can be begun ([`Core::wait_for_log`]); returns its `total` after it.
     fn append(&self, writer: &mut Writer, batch: &Batch, durability: Durability) -> Result<u64> {
         if writer.wal.open_log().is_none() {
             writer.wal.begin(&*self.media, self.number(), writer.next_seq)?;
@@ -138,6 +138,9 @@ impl Core {
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
         let full = needed > self.memtable_bytes_max() || log_bytes + record > self.limits.log_bytes;
         self.or_finish_log(writer, |writer| self.wait_for_batch(writer, batch, full))?;
+        if writer.wal.open_log().is_none() {
+            self.wait_for_log(writer, usize::MAX)?;
+        }
         if full && writer.memtable_bytes > 0 {
             self.freeze(writer)?;
         }
@@ -201,10 +204,20 @@ impl Core {
         self.state.wait_until(is_done).map(drop)
     }
 
+    /// Waits until another log may begin, and fewer than so many memtables wait for their flushes, which remove logs.
+    fn wait_for_log(&self, writer: &Writer, memtables_max: usize) -> Result<()> {
+        let own = writer.logs.len() + usize::from(writer.wal.open_log().is_some());
+        let may_begin = |state: &State| {
+            let waiting: usize = state.frozen.iter().map(|frozen| frozen.logs.len()).sum();
+            waiting == 0 || own + waiting < self.limits.logs_max
+        };
+        let has_room = |state: &State| state.frozen.len() < memtables_max && may_begin(state);
+        self.counts.stall(&*self.env, || self.state.wait_until(has_room))
+    }
+
     /// Queues the active memtable for flushing, once the queue has room, and begins a new memtable and log.
     pub(crate) fn freeze(&self, writer: &mut Writer) -> Result<()> {
-        let has_room = |state: &State| state.frozen.len() < self.options.memtables_max;
-        self.counts.stall(&*self.env, || self.state.wait_until(has_room))?;
+        self.wait_for_log(writer, self.options.memtables_max)?;
         let next_log = self.with_room(|| self.next_log(writer));
         let next_log = next_log.map_err(|error| self.state.refused_or_poisoned(error))?;
         let logs = std::mem::take(&mut writer.logs);

@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. Gathering terminates: what is gathered is expected to become one table, as it is smaller than a full one and
 //!    overlaps too little with the level below to be cut. Tables that did not become fewer are left alone until the
-//!    store is opened again.
+//!    store is opened again, as are those that were joined in tight room and did not fit.
 //! 2. Nothing is gathered in the two levels of an incomplete merge in pieces, except in the upper one where room is
 //!    tight: the merge then begins anew, with more room.
 //! 3. Unless room is short, no table is more than half of what is gathered. So the number of times an entry is
@@ -98,7 +98,10 @@ fn job_asked_for(
     situation: &Situation<'_>,
 ) -> Option<Job> {
     let tables = &version.levels[gather.level];
-    let is_asked = |table: &Arc<Table>| gather.tables.contains(&table.meta.number);
+    let is_asked = |table: &Arc<Table>| {
+        let number = table.meta.number;
+        gather.tables.contains(&number) && !(situation.room.is_tight && situation.in_vain.contains(&number))
+    };
     let mut at = 0;
     while let Some(first) = tables[at..].iter().position(is_asked) {
         at += first;
@@ -119,9 +122,9 @@ fn job_asked_for(
 /// True if an incomplete merge in pieces does without changes to this level: its pieces end at boundaries of lower
 /// tables, which must stay.
 fn is_in_pieces(version: &Version, level: usize, situation: &Situation<'_>) -> bool {
-    situation.unfinished(version).is_some_and(|(begun, _)| {
-        begun.level == level && !situation.room.is_tight || begun.level + 1 == level
-    })
+    situation
+        .unfinished(version)
+        .any(|(begun, _)| begun.level == level && !situation.room.is_tight || begun.level + 1 == level)
 }
 
 /// The job that merges these tables, and neighbours that share a key with them, into one.
@@ -155,10 +158,10 @@ fn gathered(
     is_possible.then_some(Job { claim, upper: Vec::new(), lower, unclean, discard: false, is_tight, piece })
 }
 
-/// Most tables that these become, compressed now or not. `None` if some are of mostly deletes and others not: alone
-/// those may be merged down in tight room.
+/// Most tables that these become. `None` if some are of mostly deletes and others not: alone those may be merged down in
+/// tight room.
 fn joined_tightly(tables: &[Arc<Table>], room: &Room) -> Option<u64> {
     let deleting = tables.iter().filter(|table| is_deleting(std::slice::from_ref(*table))).count();
-    let bytes = tables.iter().map(|table| table.meta.merged_bytes().max(table.data_bytes)).sum();
+    let bytes = tables.iter().map(|table| table.meta.merged_bytes()).sum();
     (deleting == 0 || deleting == tables.len()).then(|| room.filled_by(bytes))
 }

@@ -7,7 +7,7 @@
 //! 3. If no level is due: a table that gets searched in vain too often (`UpdateStats`, `allowed_seeks`).
 //! 4. The task that compacts also flushes, and interrupts its compaction to do so (`DoCompactionWork`).
 
-use super::pick::{Job, Shape, Situation, job_of, with_sharers};
+use super::pick::{Job, Shape, Situation, job_of, next_piece, with_sharers};
 use crate::journal::LEVELS;
 use crate::key::Stamp;
 use crate::lsm::table::Table;
@@ -42,6 +42,9 @@ impl LevelDb {
         situation: &Situation<'_>,
         table_bytes: u64,
     ) -> Option<Job> {
+        if let Some(job) = next_piece(version, situation) {
+            return Some(job);
+        }
         let due = (0..LEVELS - 1)
             .map(|level| (shape.fullness(version, level), level))
             .filter(|(score, level)| *score >= 1.0 || situation.is_requested(version, *level))
@@ -171,7 +174,7 @@ impl Version {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lsm::compaction::{Room, Small};
+    use crate::lsm::compaction::{Begun, Room, Small};
 
     #[test]
     fn a_tired_table_that_is_gone_is_forgotten() {
@@ -185,7 +188,8 @@ mod tests {
             whole_tables: false,
             is_tight: false,
         };
-        let situation = Situation::new(&[], &[], None, room);
+        let begun = Begun::default();
+        let situation = Situation::new(&[], &[], &begun, room);
         assert!(rules.pick(&Version::default(), &shape, &situation, 1 << 20).is_none());
         assert_eq!(rules.tired, None, "every flush would be merged at once, and no other table could tire");
     }

@@ -19,7 +19,7 @@ pub(crate) use gather::{Gather, Small};
 pub(crate) use leveldb::LevelDb;
 pub(crate) use output::{TableSink, longest_of_piece};
 pub(crate) use pick::{Claim, Job, Shape, Situation, pick};
-pub(crate) use piece::{Piece, Progress};
+pub(crate) use piece::{Begun, Piece};
 pub(crate) use room::{Room, tables_of_merge};
 pub(crate) use run::run;
 pub(crate) use sweep::Sweep;

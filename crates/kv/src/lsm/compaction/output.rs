@@ -6,9 +6,10 @@ use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::lsm::core::Core;
 use crate::lsm::kept_log::Pointer;
-use crate::lsm::table::{Grain, Kept, Library, Lineage, StoredLeaf, TableBuilder};
+use crate::lsm::table::{Grain, Kept, Library, Lineage, StoredLeaf, Table, TableBuilder};
 use crate::media::{Intent, Media, TableWriter};
 use crate::options::{Compression, Options, Reuse};
+use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Error, Result};
 
@@ -16,6 +17,9 @@ use vellum_base::{Error, Result};
 /// writer grows only as it is told what is shared.
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_OF_TABLE: u64 = 16;
+
+/// Of tables that must not be larger than those they replace, however these were compressed.
+const PACKED_TIGHTLY: Compression = Compression::Zstd(1);
 
 /// See the module. Tables that were not returned by [`TableSink::finish`] are erased when it is dropped.
 pub(crate) struct TableSink<'a> {
@@ -130,6 +134,24 @@ impl<'a> TableSink<'a> {
     pub(crate) fn for_level(mut self, level: usize) -> TableSink<'a> {
         if self.media.shape().table_bytes >= FINE_BYTES {
             self.compression = self.options.compression[level];
+        }
+        self
+    }
+
+    /// For tables that must not be larger than these, which they replace, though the options may be others now:
+    /// compresses if these are compressed, and takes the medium's unit where leaves need not have the one configured to
+    /// be shared.
+    pub(crate) fn no_larger_than<'t>(
+        mut self,
+        mut tables: impl Iterator<Item = &'t Arc<Table>>,
+    ) -> TableSink<'a> {
+        let shape = self.media.shape();
+        let is_packed = |table: &Arc<Table>| table.data_bytes > table.meta.bytes;
+        if shape.table_bytes >= FINE_BYTES && tables.any(is_packed) {
+            self.compression = PACKED_TIGHTLY;
+        }
+        if self.options.reuse != Reuse::Relink {
+            self.grain = Grain::of(shape.unit_bytes as usize);
         }
         self
     }

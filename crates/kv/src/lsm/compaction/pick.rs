@@ -5,8 +5,8 @@
 //! (FlashKV, section 3.3).
 
 use super::gather::{self, Gather, Small};
+use super::piece::{Begun, Done, Piece, Progress};
 use super::room::{Room, Taken};
-use super::{Piece, Progress};
 use crate::journal::{LEVELS, TableMeta};
 use crate::lsm::manual::Request;
 use crate::lsm::table::Table;
@@ -83,8 +83,9 @@ pub(crate) struct Situation<'a> {
     pub gathers: &'a [Gather],
     /// Tables that are not gathered unless asked for.
     pub in_vain: &'a BTreeSet<u64>,
-    /// Of the last merge in pieces that was begun.
-    progress: Option<&'a Progress>,
+    begun: &'a Begun,
+    /// Of what is due what was asked for comes first.
+    asked_first: bool,
     /// Reads have cost as much as merging level 0 ([`super::Toll`]).
     toll_is_due: bool,
     /// Free room, less what flushes and running jobs may need.
@@ -99,7 +100,7 @@ impl<'a> Situation<'a> {
     pub(crate) fn new(
         running: &'a [Claim],
         requested: &'a [Request],
-        progress: Option<&'a Progress>,
+        begun: &'a Begun,
         room: Room,
     ) -> Situation<'a> {
         let room = room.beside(running);
@@ -109,7 +110,8 @@ impl<'a> Situation<'a> {
             requested,
             gathers: &[],
             in_vain,
-            progress,
+            begun,
+            asked_first: false,
             toll_is_due: false,
             room,
             reserve: 0,
@@ -125,6 +127,10 @@ impl<'a> Situation<'a> {
         Situation { gathers, in_vain, ..self }
     }
 
+    pub(crate) fn with_turn(self, asked_first: bool) -> Situation<'a> {
+        Situation { asked_first, ..self }
+    }
+
     pub(crate) fn with_toll(self, toll_is_due: bool) -> Situation<'a> {
         Situation { toll_is_due, ..self }
     }
@@ -132,6 +138,11 @@ impl<'a> Situation<'a> {
     /// True if a request concerns tables of the level.
     pub(super) fn is_requested(&self, version: &Version, level: usize) -> bool {
         self.requested.iter().any(|request| request.level == level && request.is_open(version))
+    }
+
+    /// True if a request concerns this table of the level.
+    fn is_asked_for(&self, level: usize, table: &Table) -> bool {
+        self.requested.iter().any(|request| request.level == level && request.is_for(&table.meta))
     }
 
     /// True if there is room for a job, about `kept` tables of which it keeps for good: what is left in the end must
@@ -145,14 +156,16 @@ impl<'a> Situation<'a> {
             && (wins || left >= self.reserve + kept.min(job.claim.tables))
     }
 
-    /// The merge in pieces that is not complete, and its upper tables. While they exist no other begins, but one of
-    /// deletes in the place of one of puts.
-    pub(super) fn unfinished(&self, version: &Version) -> Option<(&'a Progress, Vec<Arc<Table>>)> {
-        let begun = self.progress?;
-        Some((begun, begun.tables(&version.levels[begun.level])?))
+    /// The merges in pieces that are not complete, and their upper tables; the one begun last comes first.
+    pub(super) fn unfinished(
+        &self,
+        version: &Version,
+    ) -> impl Iterator<Item = (&'a Progress, Vec<Arc<Table>>)> {
+        self.begun.unfinished(version)
     }
 
-    /// True if merging these tables down frees room: most of their entries are deletes, of what no snapshot sees.
+    /// True if merging these tables down frees room: most of their entries are deletes, and there is no snapshot that
+    /// might see what they hide.
     fn frees_room(&self, tables: &[Arc<Table>]) -> bool {
         !self.is_watched && is_deleting(tables)
     }
@@ -199,17 +212,30 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
     if let Some(job) = discarded(version, situation) {
         return Some(job);
     }
-    // In tight room only level 0, and tables of mostly deletes, are merged.
-    let is_tight = situation.room.is_tight;
-    if let Some((begun, upper)) = situation.unfinished(version)
-        && (begun.level == 0 || !is_tight || is_deleting(&upper))
-        && let Some(job) = job_of(version, begun.level, upper, situation)
-    {
-        return Some(job);
-    }
-    if let Some(job) = gather::asked(version, &shape.small, situation) {
-        return Some(job);
-    }
+    next_piece(version, situation)
+        .or_else(|| gather::asked(version, &shape.small, situation))
+        .or_else(|| situation.asked_first.then(|| asked_job(version, situation)).flatten())
+        .or_else(|| due_job(version, shape, situation))
+        .or_else(|| gather::unasked(version, &shape.small, situation))
+}
+
+/// The next piece of a merge that is not complete.
+pub(super) fn next_piece(version: &Version, situation: &Situation<'_>) -> Option<Job> {
+    situation.unfinished(version).find_map(|(begun, upper)| {
+        let goes_on = begun.level == 0 || is_wanted(&upper, situation);
+        goes_on.then(|| job_of(version, begun.level, upper, situation)).flatten()
+    })
+}
+
+/// A job of tables below level 0 that a request concerns.
+fn asked_job(version: &Version, situation: &Situation<'_>) -> Option<Job> {
+    let of_level =
+        |level| least_overlap(version, level, situation, |table| situation.is_asked_for(level, table));
+    (1..LEVELS - 1).find_map(of_level)
+}
+
+/// A job of the most urgent level that has one.
+fn due_job(version: &Version, shape: &Shape, situation: &Situation<'_>) -> Option<Job> {
     let mut levels: Vec<(f64, usize)> = (0..LEVELS - 1)
         .map(|level| {
             let score = shape.score(version, level, situation);
@@ -219,18 +245,18 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
         .filter(|(score, _)| *score >= 1.0)
         .collect();
     levels.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let due = levels.into_iter().find_map(|(_, level)| match level {
+    levels.into_iter().find_map(|(_, level)| match level {
         0 => level0_job(version, situation),
         _ => {
             let due = shape.score(version, level, situation) >= 1.0;
-            least_overlap(version, level, situation, |table| {
-                let is_asked =
-                    || situation.requested.iter().any(|r| r.level == level && r.is_for(&table.meta));
-                (due || is_asked()) && (!is_tight || is_deleting(std::slice::from_ref(table)))
-            })
+            least_overlap(version, level, situation, |table| due || situation.is_asked_for(level, table))
         }
-    });
-    due.or_else(|| gather::unasked(version, &shape.small, situation))
+    })
+}
+
+/// In tight room, below level 0, only tables of mostly deletes are merged.
+fn is_wanted(upper: &[Arc<Table>], situation: &Situation<'_>) -> bool {
+    !situation.room.is_tight || is_deleting(upper)
 }
 
 /// True if most entries of these tables are deletes: merging them frees room.
@@ -282,7 +308,8 @@ fn may_part(tables: &[Arc<Table>], from: usize) -> bool {
     older.iter().all(|older| newer.iter().all(|newer| precedes(&older.meta, &newer.meta)))
 }
 
-/// The job of the `wanted` table with the least overlap: bytes of the next level per byte of its own.
+/// The job of the `wanted` table with the least overlap: bytes of the next level per byte of its own. In tight room, of
+/// those of mostly deletes.
 fn least_overlap(
     version: &Version,
     level: usize,
@@ -290,7 +317,9 @@ fn least_overlap(
     wanted: impl Fn(&Arc<Table>) -> bool,
 ) -> Option<Job> {
     let mut best: Option<(f64, Job)> = None;
-    for table in version.levels[level].iter().filter(|table| wanted(table)) {
+    let is_possible =
+        |table: &&Arc<Table>| wanted(table) && is_wanted(std::slice::from_ref(table), situation);
+    for table in version.levels[level].iter().filter(is_possible) {
         let meta = &table.meta;
         let below = version.overlap(level + 1, &meta.smallest, &meta.largest);
         let cost = below.iter().map(|t| t.meta.bytes).sum::<u64>() as f64 / meta.bytes as f64;
@@ -344,13 +373,12 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
         return None;
     }
     let (level, room) = (job.claim.level, situation.room);
-    let begun = match situation.unfinished(version) {
-        Some((begun, _)) if begun.is_of(level, &job.upper) => Some(begun),
-        // Deletes do not wait for a merge of puts, which may lack the room that they free: it will begin anew.
-        Some((_, upper)) if situation.frees_room(&job.upper) && !is_deleting(&upper) => None,
-        Some(_) => return None,
-        None => None,
-    };
+    let begun = situation.begun.of(level, &job.upper);
+    // Deletes do not wait for a merge of puts, which may lack the room that they free.
+    let may_begin = |upper: Vec<Arc<Table>>| situation.frees_room(&job.upper) && !is_deleting(&upper);
+    if begun.is_none() && !situation.unfinished(version).next().is_none_or(|(_, upper)| may_begin(upper)) {
+        return None;
+    }
     // If a lower table spans the key reached, part of it was merged already: the merge starts over.
     let lies_beside = |begun: &&Progress| {
         let lies_across = |t: &Arc<Table>| t.meta.smallest <= begun.upto && t.meta.largest > begun.upto;
@@ -434,14 +462,17 @@ impl Job {
         let upper = if self.piece.until.is_none() { &self.upper[..] } else { &[] };
         upper.iter().map(move |t| (level, t)).chain(self.lower.iter().map(move |t| (level + 1, t)))
     }
-    /// Progress of the merge after this piece, if more follow; `before` is the progress until now.
-    pub(crate) fn progress(&self, before: Option<&Progress>, room: &Room) -> Option<Progress> {
-        let level = self.claim.level;
-        let begun = before.filter(|before| self.piece.after.is_some() && before.is_of(level, &self.upper));
+    /// What is noted of the piece when it was merged.
+    pub(crate) fn done(&self, room: &Room) -> Done {
         let made = self.claim.taken.tables(room).saturating_sub(self.claim.replaced);
-        let made = begun.map_or(0, |begun| begun.made) + made;
         let upper = self.upper.iter().map(|table| table.meta.number).collect();
-        Some(Progress { level, upper, upto: self.piece.until.clone()?, made })
+        Done { level: self.claim.level, upper, piece: self.piece.clone(), made }
+    }
+    /// True if a request concerns tables that it merges down.
+    pub(crate) fn is_asked_for(&self, requested: &[Request]) -> bool {
+        let level = self.claim.level;
+        let concerns = |request: &Request| self.upper.iter().any(|table| request.is_for(&table.meta));
+        requested.iter().any(|request| request.level == level && concerns(request))
     }
     /// The level of the output.
     pub(crate) fn output_level(&self) -> usize {

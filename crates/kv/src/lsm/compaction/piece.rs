@@ -3,9 +3,15 @@
 //!
 //! A piece merges the entries of a key range of the upper tables with the lower tables of that range, and replaces
 //! these. The upper tables stay until the last piece is done; until then their merged entries exist twice, which no
-//! reader can tell. So a crash between two pieces loses only the record of progress.
+//! reader can tell. So a merge may begin anew at any time, and a crash between two pieces loses only the record of
+//! progress.
+//!
+//! One merge at a time is in pieces, except that one of deletes may come between two pieces of one of puts, which goes
+//! on when that is complete. If that cannot go on, the merge of puts does, and the other begins anew: pieces of both in
+//! turn might bring back what a delete hid that the other merge dropped, as they may have tables in common.
 
 use crate::lsm::table::Table;
+use crate::lsm::version::Version;
 use std::sync::Arc;
 
 /// The key range of a piece.
@@ -23,9 +29,13 @@ impl Piece {
     }
 }
 
+/// The merges in pieces that are not complete, in the order in which they were begun.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Begun(Vec<Progress>);
+
 /// Progress of a merge in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub(super) struct Progress {
     pub level: usize,
     /// Numbers of the upper tables.
     pub upper: Vec<u64>,
@@ -35,15 +45,49 @@ pub(crate) struct Progress {
     pub made: u64,
 }
 
+/// A piece that was merged.
+pub(crate) struct Done {
+    pub level: usize,
+    /// Numbers of the upper tables.
+    pub upper: Vec<u64>,
+    pub piece: Piece,
+    /// Tables that it created in excess of those it replaced.
+    pub made: u64,
+}
+
+impl Begun {
+    /// Merges whose upper tables are there, which are returned, too; the one begun last comes first.
+    pub(super) fn unfinished(&self, version: &Version) -> impl Iterator<Item = (&Progress, Vec<Arc<Table>>)> {
+        let there = |begun: &'_ Progress| begun.tables(&version.levels[begun.level]);
+        self.0.iter().rev().filter_map(move |begun| Some((begun, there(begun)?)))
+    }
+
+    /// How far the merge of these tables is.
+    pub(super) fn of(&self, level: usize, upper: &[Arc<Table>]) -> Option<&Progress> {
+        self.0.iter().find(|begun| begun.is_of(level, upper))
+    }
+
+    /// Notes that a piece was merged, which resulted in `version`. What was begun after that merge will begin anew.
+    pub(crate) fn note(&mut self, done: Done, version: &Version) {
+        let Done { level, upper, piece, mut made } = done;
+        if let Some(at) = self.0.iter().position(|begun| (begun.level, &begun.upper) == (level, &upper)) {
+            made += if piece.after.is_some() { self.0[at].made } else { 0 };
+            self.0.truncate(at);
+        }
+        self.0.retain(|begun| begun.tables(&version.levels[begun.level]).is_some());
+        self.0.extend(piece.until.map(|upto| Progress { level, upper, upto, made }));
+    }
+}
+
 impl Progress {
     /// The upper tables, if all of them are still in `level`.
-    pub(crate) fn tables(&self, level: &[Arc<Table>]) -> Option<Vec<Arc<Table>>> {
+    fn tables(&self, level: &[Arc<Table>]) -> Option<Vec<Arc<Table>>> {
         let there = level.iter().filter(|table| self.upper.contains(&table.meta.number));
         let there: Vec<Arc<Table>> = there.cloned().collect();
         (there.len() == self.upper.len()).then_some(there)
     }
 
-    pub(crate) fn is_of(&self, level: usize, upper: &[Arc<Table>]) -> bool {
+    fn is_of(&self, level: usize, upper: &[Arc<Table>]) -> bool {
         self.level == level && self.upper.iter().eq(upper.iter().map(|table| &table.meta.number))
     }
 }

@@ -7,7 +7,7 @@ use super::{Job, Piece, Sweep, TableSink, Work};
 use crate::journal::Edit;
 use crate::key::Stamp;
 use crate::lifetime::cause_of;
-use crate::lsm::core::Core;
+use crate::lsm::core::{Core, State};
 use crate::lsm::level::stream_of;
 use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::table::{Reading, StoredLeaf, Table, TableStream};
@@ -17,7 +17,7 @@ use crate::options::Reuse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
-use vellum_base::{IoClass, Result};
+use vellum_base::{IoClass, Kind, Result};
 
 /// Entries between checks whether the store is being closed.
 const ENTRIES_A_LOOK: u32 = 1024;
@@ -42,7 +42,14 @@ pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result
             false => Parallelism::Full,
         };
         job.claim.taken.forget(); // of a try that found no room
-        let Some(tables) = parts::merge(core, job, version, parallelism)? else { return Ok(()) };
+        let merged = parts::merge(core, job, version, parallelism);
+        let is_refused = merged.as_ref().is_err_and(|error| error.kind() == Kind::NoSpace);
+        if is_refused && job.is_tight && job.upper.is_empty() {
+            let numbers = job.lower.iter().map(|table| table.meta.number);
+            core.state.lock().leave_alone(version, numbers);
+            return Ok(()); // others may fit
+        }
+        let Some(tables) = merged? else { return Ok(()) };
         let is_in_vain = job.upper.is_empty() && job.lower.len() > 1 && tables.len() >= job.lower.len();
         in_vain.extend(tables.iter().map(|meta| meta.number).filter(|_| is_in_vain));
         edit.added = tables.into_iter().map(|meta| (level as u8, meta)).collect();
@@ -51,19 +58,35 @@ pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result
     for (counter, by) in &counted {
         counter.fetch_add(*by, Relaxed);
     }
-    let installed = core.install(&edit, |state, view| {
-        let known = &mut state.gathered_in_vain;
-        if !in_vain.is_empty() {
-            let there: BTreeSet<u64> = view.version.levels.iter().flatten().map(|t| t.meta.number).collect();
-            known.retain(|number| there.contains(number));
-            known.extend(in_vain);
-        }
-    });
+    let installed = core.install(&edit, |state, view| state.leave_alone(&view.version, in_vain));
     installed.inspect_err(|_| {
         for (counter, by) in &counted {
             counter.fetch_sub(*by, Relaxed);
         }
     })
+}
+
+impl State {
+    /// Notes tables that became no fewer when they were gathered, or did not fit.
+    fn leave_alone(&mut self, version: &Version, tables: impl IntoIterator<Item = u64>) {
+        let mut tables = tables.into_iter().peekable();
+        if tables.peek().is_some() {
+            let there: BTreeSet<u64> = version.levels.iter().flatten().map(|t| t.meta.number).collect();
+            self.gathered_in_vain.retain(|number| there.contains(number));
+            self.gathered_in_vain.extend(tables);
+        }
+    }
+}
+
+/// True if the output may be larger than the job's tables, as they were written with other options: it is planned by
+/// what these take.
+fn may_grow(core: &Core, job: &Job) -> bool {
+    let plain = |table: &Arc<Table>| table.data_bytes.max(table.meta.merged_bytes());
+    let bytes = job.upper.iter().chain(&job.lower).map(plain).sum::<u64>();
+    let parts = if core.has_large_units() { 2 } else { 1 };
+    let version = core.view.load().version.clone();
+    let has_room = || core.budget(&version, &core.state.lock()).may_take(parts * bytes);
+    !job.is_tight && job.piece.is_all() && has_room()
 }
 
 /// Merges the keys of a piece of the job.
@@ -97,6 +120,8 @@ pub(super) fn merge_piece(
     let replaced = job.replaced().map(|(_, table)| table.meta.number);
     let sink = TableSink::new(core, intent).for_level(level).instead_of(replaced).counting(&job.claim.taken);
     let sink = if job.piece.is_all() { sink } else { sink.longer() };
+    let inputs = job.upper.iter().chain(&job.lower);
+    let sink = if may_grow(core, job) { sink } else { sink.no_larger_than(inputs) };
     let mut out = Out {
         sweep: Sweep::of(core, version),
         deeper: Deeper::new(version, level),

@@ -10,7 +10,7 @@ use super::pack::{Packer, Step};
 use super::runs::{Edge, Runs};
 use super::stored::{Kept, StoredLeaf};
 use super::warm::{Piece, Warm};
-use crate::bytes::put_varint;
+use crate::bytes::{put_varint, shared_len};
 use crate::journal::{LogPart, TableMeta};
 use crate::key::{Stamp, separator};
 use crate::lsm::kept_log::Pointer;
@@ -23,6 +23,10 @@ pub(super) const WASTE_MAX: usize = 8;
 /// A run ends when its index leaf would exceed `INDEX_BYTES_MAX`, or at `RUN_ENTRIES_MAX` entries.
 const INDEX_BYTES_MAX: usize = 4096;
 const RUN_ENTRIES_MAX: usize = 16_384;
+
+/// Short keys are allowed for whole, twice in the index for each leaf. Longer ones by what tells leaves apart: else
+/// tables of keys of kilobytes would end when they are two fifths full.
+const KEY_BYTES_SHORT: usize = 64;
 
 /// A leaf is closed at the end of a run of sequence numbers if it has at least one in so many of its bytes then. Each
 /// leaf costs some 80 bytes for its head, padding, and entries in index and lists, so shorter ones are not worth it.
@@ -151,13 +155,28 @@ impl TableBuilder {
         let filter = hashes * self.bits_per_key as usize / 8 + 128 + unit_bytes;
         // Entries collected for compression may become several leaves, but a single entry only one.
         let leaves = (leaf / leaf_bytes + 1).min(self.leaf.count() + 1);
-        let key = key.len().max(self.closed_last_key.len()).max(self.leaf.last_key().len());
-        let index = self.index.bytes() + leaves * (2 * key + 128) + unit_bytes;
-        let root = self.root.bytes() + 3 * key + 128 + unit_bytes;
+        let longest = key.len().max(self.closed_last_key.len()).max(self.leaf.last_key().len());
+        let (short, more) = match longest > KEY_BYTES_SHORT {
+            true => (KEY_BYTES_SHORT, self.separators_bytes(key, leaves) + key.len()),
+            false => (longest, 0),
+        };
+        let index = self.index.bytes() + leaves * (2 * short + 128) + more + unit_bytes;
+        let root = self.root.bytes() + 3 * short + 128 + more + unit_bytes;
         if root > OBJECT_BYTES_MAX {
             return usize::MAX;
         }
         self.bytes() + 2 * leaf + filter + index + root + 2 * unit_bytes + FOOT_BYTES
+    }
+
+    /// Most bytes of the keys that tell the last leaves apart, if the open one becomes so many with the entry of `next`.
+    fn separators_bytes(&self, next: &[u8], leaves: usize) -> usize {
+        match (self.leaf.count(), &self.closed) {
+            // Collected for compression, or to be cut between two runs.
+            (2.., _) => (leaves - 1) * self.leaf.longest_key(),
+            (1, _) => separator_bytes(self.leaf.last_key(), next),
+            (0, Some(_)) => separator_bytes(&self.closed_last_key, next),
+            (0, None) => 0,
+        }
     }
 
     /// Where the open leaf ends; an estimate if it is compressed. The next object would begin at the next unit. If the
@@ -384,6 +403,7 @@ impl TableBuilder {
         let Some(place) = self.closed.take() else { return };
         let last = &self.closed_last_key;
         let separator = if next > last.as_slice() { separator(last, next) } else { last.clone() };
+        debug_assert!(separator.len() <= separator_bytes(last, next));
         add_place(&mut self.index, &separator, &[place.0, place.1]);
         if self.index.bytes() + 128 > INDEX_BYTES_MAX || self.hashes.len() >= RUN_ENTRIES_MAX {
             self.close_run();
@@ -434,6 +454,16 @@ impl TableBuilder {
         self.meta.bytes = self.bytes() as u64;
         let warm = self.warm();
         Finished { tail: self.pending, kept: self.kept, warm, meta: self.meta }
+    }
+}
+
+/// Bytes of [`separator`], at most.
+fn separator_bytes(last: &[u8], next: &[u8]) -> usize {
+    match shared_len(last, next) {
+        same if same < last.len() && same < next.len() && next[same].saturating_sub(last[same]) > 1 => {
+            same + 1
+        }
+        _ => last.len(),
     }
 }
 

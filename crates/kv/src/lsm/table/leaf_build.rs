@@ -13,6 +13,7 @@ pub(crate) struct LeafBuilder {
     /// Where each entry ends, and the hash of its key.
     marks: Vec<(u32, u64)>,
     last_key: Vec<u8>,
+    longest_key: usize,
 }
 
 impl LeafBuilder {
@@ -24,6 +25,10 @@ impl LeafBuilder {
     }
     pub(crate) fn last_key(&self) -> &[u8] {
         &self.last_key
+    }
+    /// Bytes of the longest key.
+    pub(crate) fn longest_key(&self) -> usize {
+        self.longest_key
     }
     /// Hashes of the keys, in order.
     pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
@@ -62,6 +67,7 @@ impl LeafBuilder {
         self.entries.extend_from_slice(value);
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(&key[shared..]);
+        self.longest_key = self.longest_key.max(key.len());
         self.marks.push((self.entries.len() as u32, hash));
     }
 
@@ -85,6 +91,7 @@ impl LeafBuilder {
         self.entries.clear();
         self.restarts.clear();
         self.marks.clear();
+        self.longest_key = 0;
         units
     }
 

@@ -18,35 +18,24 @@ fn key(letter: u8) -> Vec<u8> {
 
 /// Tables of two keys, from the first of two letters to the second, in levels.
 fn version(tables: &[(u8, &[u8; 2])]) -> Version {
-    version_of(tables, b"v", Compression::None)
+    version_of(tables, |_| EntryKind::Put)
 }
 
 /// The same; those of level 1 hold deletes.
 fn version_with_deletes(tables: &[(u8, &[u8; 2])]) -> Version {
     let kind = |level| if level == 1 { EntryKind::Delete } else { EntryKind::Put };
-    version_of_kinds(tables, b"", Compression::None, kind)
+    version_of(tables, kind)
 }
 
-fn version_of(tables: &[(u8, &[u8; 2])], value: &[u8], compression: Compression) -> Version {
-    version_of_kinds(tables, value, compression, |_| EntryKind::Put)
-}
-
-fn version_of_kinds(
-    tables: &[(u8, &[u8; 2])],
-    value: &[u8],
-    compression: Compression,
-    kind: impl Fn(u8) -> EntryKind,
-) -> Version {
+fn version_of(tables: &[(u8, &[u8; 2])], kind: impl Fn(u8) -> EntryKind) -> Version {
     let (dir, env) = (tempfile::tempdir().unwrap(), RealEnv::new());
     let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
     let (numbers, mut edit) = (AtomicU64::new(1), Edit::default());
-    let options = Options { compression: [compression; _], ..Options::default() };
+    let options = Options { compression: [Compression::None; _], ..Options::default() };
     for (level, letters) in tables {
         let sink = TableSink::on(&*media, &numbers, &options, Intent::COPY);
         let mut sink = sink.for_level(usize::from(*level));
-        letters
-            .iter()
-            .for_each(|letter| sink.add(&key(*letter), Stamp::new(1, kind(*level)), value).unwrap());
+        letters.iter().for_each(|letter| sink.add(&key(*letter), Stamp::new(1, kind(*level)), b"").unwrap());
         edit.added.extend(sink.finish().unwrap().into_iter().map(|meta| (*level, meta)));
     }
     let media: Arc<dyn Media> = media;
@@ -65,10 +54,20 @@ fn room() -> Room {
     Room { tables: 6, listed: u64::MAX, table_bytes: TABLE_BYTES, whole_tables: true, is_tight: false }
 }
 
-/// Of the first table of level 1, which has been merged up to d.
-fn begun(version: &Version) -> Progress {
-    let upper = vec![version.levels[1][0].meta.number];
-    Progress { level: 1, upper, upto: key(b'd'), made: 0 }
+/// The first table of level 1 has been merged up to d.
+fn begun(version: &Version) -> Begun {
+    begun_at(version, &[(1, b'd')])
+}
+
+/// The first tables of these levels have been merged up to these letters, one after the other.
+fn begun_at(version: &Version, pieces: &[(usize, u8)]) -> Begun {
+    let mut begun = Begun::default();
+    for (level, letter) in pieces {
+        let upper = vec![version.levels[*level][0].meta.number];
+        let piece = Piece { after: None, until: Some(key(*letter)) };
+        begun.note(Done { level: *level, upper, piece, made: 0 }, version);
+    }
+    begun
 }
 
 fn smallest(tables: &[Arc<Table>]) -> Vec<u8> {
@@ -80,7 +79,7 @@ fn a_piece_goes_on_behind_the_last() {
     let version = version(&[(1, b"ah"), (2, b"ab"), (2, b"cd"), (2, b"ef"), (2, b"gh")]);
     let begun = begun(&version);
     // Where it takes a superblock, however short it is, the last table of the piece before is filled.
-    let job = pick(&version, &shape(), &Situation::new(&[], &[], Some(&begun), room())).unwrap();
+    let job = pick(&version, &shape(), &Situation::new(&[], &[], &begun, room())).unwrap();
     assert_eq!((job.piece.after, job.piece.until), (Some(key(b'd')), Some(key(b'f'))));
     assert_eq!(smallest(&job.lower), b"ce");
 }
@@ -91,7 +90,7 @@ fn a_piece_that_takes_along_what_shares_a_key_ends_before_the_rest() {
     let version = version(&[(1, b"ai"), (2, b"ab"), (2, b"bd"), (2, b"ef"), (2, b"gh")]);
     let begun = begun(&version);
     let wide = Room { tables: 8, ..room() };
-    let job = pick(&version, &shape(), &Situation::new(&[], &[], Some(&begun), wide)).unwrap();
+    let job = pick(&version, &shape(), &Situation::new(&[], &[], &begun, wide)).unwrap();
     assert_eq!((job.piece.after, job.piece.until), (Some(key(b'd')), Some(key(b'f'))));
     assert_eq!(smallest(&job.lower), b"abe");
 }
@@ -103,10 +102,9 @@ fn deletes_do_not_wait_for_an_unfinished_merge_of_puts() {
         &[(1, b"ah"), (2, b"ab"), (2, b"cd"), (2, b"ef"), (2, b"gh"), (3, b"ab"), (3, b"cd")];
     let requested = [Request::whole(1)];
     let picked = |version: Version, level: usize, is_watched| {
-        let upper = vec![version.levels[level][0].meta.number];
-        let begun = Progress { level, upper, upto: key(b'b'), made: 0 };
+        let begun = begun_at(&version, &[(level, b'b')]);
         let tight = Room { is_tight: true, tables: 4, ..room() };
-        let situation = Situation::new(&[], &requested, Some(&begun), tight).with_reserve(9, is_watched);
+        let situation = Situation::new(&[], &requested, &begun, tight).with_reserve(9, is_watched);
         let job = pick(&version, &shape(), &situation).filter(|job| !job.upper.is_empty())?;
         Some((job.piece.after, smallest(&job.lower)))
     };
@@ -117,6 +115,56 @@ fn deletes_do_not_wait_for_an_unfinished_merge_of_puts() {
     assert_eq!(picked(version(tables), 2, false), None);
 }
 
+/// A merge of puts goes on where it was when that of deletes in its midst is complete, or cannot go on.
+#[test]
+fn an_unfinished_merge_of_puts_goes_on_after_the_deletes() {
+    let tables: &[(u8, &[u8; 2])] =
+        &[(1, b"aj"), (2, b"ad"), (2, b"ef"), (2, b"fj"), (3, b"ab"), (3, b"cd"), (3, b"kl")];
+    let picked = |version: &Version, begun: &Begun, tables| {
+        let job = pick(version, &shape(), &Situation::new(&[], &[], begun, Room { tables, ..room() }));
+        job.map(|job| (job.claim.level, job.piece))
+    };
+    let version = version_with_deletes(tables);
+    let both = || begun_at(&version, &[(2, b'b'), (1, b'd')]);
+    let piece = |after, until| Piece { after: Some(key(after)), until };
+    let [deletes, puts] = [(1, piece(b'd', None)), (2, piece(b'b', None))];
+    assert_eq!(picked(&version, &both(), 6), Some(deletes));
+    // The deletes have to take two tables along, which share a key.
+    assert_eq!(picked(&version, &both(), 5), Some(puts.clone()));
+    let note = |piece: Piece, level: usize| {
+        let mut begun = both();
+        let upper = vec![version.levels[level][0].meta.number];
+        begun.note(Done { level, upper, piece, made: 0 }, &version);
+        begun
+    };
+    let complete = note(piece(b'd', None), 1);
+    assert_eq!(picked(&version, &complete, 5), Some(puts));
+    // Whose merge began later begins anew.
+    let advanced = note(piece(b'b', Some(key(b'c'))), 2);
+    let all: Vec<usize> = advanced.unfinished(&version).map(|(begun, _)| begun.level).collect();
+    assert_eq!(all, [2]);
+}
+
+/// Level 0 is always due beside writers who overwrite the same keys, and other tables of the level may overlap less.
+#[test]
+fn what_is_asked_for_has_its_turn_after_level_0() {
+    let tables: &[(u8, &[u8; 2])] =
+        &[(0, b"ah"), (0, b"ah"), (0, b"ah"), (0, b"ah"), (1, b"ad"), (1, b"eh"), (2, b"eh")];
+    let (version, none) = (version(tables), Begun::default());
+    let range = crate::lsm::iter::Bounds::from(b"e").within(0);
+    let requested = [Request { level: 1, range, upto: u64::MAX }];
+    let picked = |level1_bytes, asked_first| {
+        let wide = Room { tables: 100, ..room() };
+        let situation = Situation::new(&[], &requested, &none, wide).with_turn(asked_first);
+        let job = pick(&version, &Shape { level1_bytes, ..shape() }, &situation).unwrap();
+        assert_eq!(job.is_asked_for(&requested), asked_first);
+        (job.claim.level, smallest(&job.upper))
+    };
+    assert_eq!(picked(1 << 30, false).0, 0);
+    assert_eq!(picked(1, false), (1, b"a".to_vec()));
+    assert_eq!([1, 1 << 30].map(|bytes| picked(bytes, true)), [(1, b"e".to_vec()), (1, b"e".to_vec())]);
+}
+
 /// What merges of deeper levels may take for good is not what deletes need.
 #[test]
 fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
@@ -124,8 +172,12 @@ fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
     let requested = [Request::whole(1)];
     let wide = Room { tables: 20, ..room() };
     let picked = |reserve| {
-        pick(&version, &shape(), &Situation::new(&[], &requested, None, wide).with_reserve(reserve, false))
-            .is_some()
+        pick(
+            &version,
+            &shape(),
+            &Situation::new(&[], &requested, &Begun::default(), wide).with_reserve(reserve, false),
+        )
+        .is_some()
     };
     assert_eq!([0, 10, 20].map(picked), [true, true, false]);
 }
@@ -135,9 +187,10 @@ fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
 fn a_merge_replaces_tables_in_a_full_manifest() {
     let version = version(&[(1, b"ah"), (2, b"ab"), (2, b"cd"), (2, b"ef"), (2, b"gh")]);
     let requested = [Request::whole(1)];
+    let none = Begun::default();
     let picked = |tables, listed| {
         let room = Room { tables, listed, ..room() };
-        let situation = Situation::new(&[], &requested, None, room);
+        let situation = Situation::new(&[], &requested, &none, room);
         pick(&version, &shape(), &situation).map(|job| smallest(&job.lower))
     };
     // Two tables are kept for flushes; and merging five may make seven.
@@ -151,7 +204,7 @@ fn a_merge_replaces_tables_in_a_full_manifest() {
 fn a_merge_begins_anew_where_a_table_lies_across_the_end_of_its_last_piece() {
     let version = version(&[(1, b"ai"), (2, b"ab"), (2, b"cf"), (2, b"gh"), (2, b"ij")]);
     let begun = begun(&version);
-    let job = pick(&version, &shape(), &Situation::new(&[], &[], Some(&begun), room())).unwrap();
+    let job = pick(&version, &shape(), &Situation::new(&[], &[], &begun, room())).unwrap();
     assert_eq!(job.piece.after, None);
     assert_eq!((&smallest(&job.lower)[..], job.piece.until), (&b"ac"[..], Some(key(b'f'))));
 }
@@ -159,38 +212,24 @@ fn a_merge_begins_anew_where_a_table_lies_across_the_end_of_its_last_piece() {
 #[test]
 fn two_small_neighbours_become_one_where_nothing_else_fits() {
     let whole = version(&[(1, b"ab"), (1, b"cd"), (2, b"af")]);
-    let begun = begun(&whole);
-    let gathered_in = |version: &Version, tables, in_steps, progress| {
+    let (none, begun) = (Begun::default(), begun(&whole));
+    let gathered_in = |version: &Version, tables, in_steps, begun: &Begun| {
         let room = Room { tables, ..room() }.in_the_end();
         let shape = Shape { small: Small { in_steps, ..shape().small }, ..shape() };
-        let job = pick(version, &shape, &Situation::new(&[], &[], progress, room))?;
+        let job = pick(version, &shape, &Situation::new(&[], &[], begun, room))?;
         assert!(job.upper.is_empty() && job.is_tight && job.claim.tables == 1);
         Some((job.output_level(), smallest(&job.lower)))
     };
-    let gathered = |tables, in_steps, progress| gathered_in(&whole, tables, in_steps, progress);
+    let gathered = |tables, in_steps, begun: &Begun| gathered_in(&whole, tables, in_steps, begun);
     let level1 = Some((1, b"ac".to_vec()));
-    assert_eq!(gathered(1, false, None), level1);
-    assert_eq!(gathered(1, false, Some(&begun)), level1, "its merge in pieces begins anew");
-    assert_eq!(gathered(0, false, None), None, "without room for the one");
-    assert_eq!(gathered(1, true, None), None, "in a store that has room");
+    assert_eq!(gathered(1, false, &none), level1);
+    assert_eq!(gathered(1, false, &begun), level1, "its merge in pieces begins anew");
+    assert_eq!(gathered(0, false, &none), None, "without room for the one");
+    assert_eq!(gathered(1, true, &none), None, "in a store that has room");
     let below = version(&[(1, b"ad"), (2, b"ab"), (2, b"cd")]);
-    let begun = Progress { upper: vec![below.levels[1][0].meta.number], ..begun.clone() };
-    assert_eq!(gathered_in(&below, 1, false, None), Some((2, b"ac".to_vec())));
-    assert_eq!(gathered_in(&below, 1, false, Some(&begun)), None, "the pieces end where these do");
-}
-
-/// What merges write may not be compressed, or less.
-#[test]
-fn what_is_small_because_it_is_compressed_stays_where_room_is_tight() {
-    let gathered = |value_bytes| {
-        let version = version_of(&[(1, b"ab"), (1, b"cd")], &vec![7; value_bytes], Compression::Lz4);
-        let stored = version.levels[1].iter().map(|table| table.meta.bytes).sum::<u64>();
-        assert!(stored / 8 * 9 <= TABLE_BYTES, "{stored} bytes stored");
-        let room = Room { tables: 1, ..room() }.in_the_end();
-        pick(&version, &shape(), &Situation::new(&[], &[], None, room)).is_some()
-    };
-    let fourth = TABLE_BYTES as usize / 4;
-    assert!(gathered(fourth / 4) && !gathered(fourth));
+    let begun = begun_at(&below, &[(1, b'd')]);
+    assert_eq!(gathered_in(&below, 1, false, &none), Some((2, b"ac".to_vec())));
+    assert_eq!(gathered_in(&below, 1, false, &begun), None, "the pieces end where these do");
 }
 
 #[test]
@@ -210,10 +249,10 @@ fn nothing_is_gathered_in_the_levels_of_a_merge_in_pieces() {
     let begun = begun(&version);
     // While something else is under way no piece is begun.
     let running = [Claim::of(LEVELS - 1, key(b'x'), key(b'z'))];
-    let gathered = |progress| {
-        let job = pick(&version, &shape(), &Situation::new(&running, &[], progress, room()))?;
+    let gathered = |begun: &Begun| {
+        let job = pick(&version, &shape(), &Situation::new(&running, &[], begun, room()))?;
         assert!(job.upper.is_empty() && !job.is_move());
         Some(job.output_level())
     };
-    assert_eq!((gathered(None), gathered(Some(&begun))), (Some(1), Some(4)));
+    assert_eq!((gathered(&Begun::default()), gathered(&begun)), (Some(1), Some(4)));
 }

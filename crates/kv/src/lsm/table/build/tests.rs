@@ -4,6 +4,10 @@ use super::super::stored::leaf_of;
 use super::*;
 use crate::key::EntryKind;
 use crate::media::Stored;
+use proptest::prelude::*;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
 
 /// What of a table of so large values is not data.
 fn waste(value: usize, grain: Grain) -> f64 {
@@ -85,4 +89,50 @@ fn what_a_full_leaf_leaves_empty_is_no_bubble() {
 fn narrow_leaves_take_one_unit() {
     let tails = tails(Grain::default().narrow());
     assert_eq!([2, 5, 8, 11].map(|at| tails[at]), [4096, 8192, 12_288, 16_384]);
+}
+
+fn shape() -> impl Strategy<Value = (usize, usize, u8)> {
+    (prop_oneof![Just(0usize), 0..40usize, 0..16_000usize], prop_oneof![0..200usize, 0..9000usize], 0..4u8)
+}
+
+/// Key and value; some long keys differ early, some late, and some values can be compressed.
+fn entry(number: u16, (more, value, how): (usize, usize, u8)) -> (Vec<u8>, Vec<u8>) {
+    let number = number.to_be_bytes();
+    let key = match how % 2 {
+        0 => [&number[..], &vec![7; more]].concat(),
+        _ => [&number[..1], &vec![7; more], &number[1..]].concat(),
+    };
+    let mut value = vec![how; value];
+    if how > 1 {
+        SmallRng::seed_from_u64(more as u64).fill(&mut value[..]);
+    }
+    (key, value)
+}
+
+proptest! {
+    /// Where a table takes a superblock, whoever wrote more would lose the merge.
+    #[test]
+    fn no_table_is_longer_than_was_said(
+        entries in prop::collection::btree_map(any::<u16>(), shape(), 1..40),
+        seqs in prop::collection::vec(1..4u64, 40),
+        compression in prop::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd(1)]),
+        grain in prop::sample::select(vec![
+            Grain::default(),
+            Grain::of(64),
+            Grain::of(4096),
+            Grain::of(16 << 10),
+            Grain::sharing(64),
+            Grain::sharing(1024).narrow(),
+        ]),
+    ) {
+        let entries: BTreeMap<Vec<u8>, Vec<u8>> = entries.into_iter().map(|(n, shape)| entry(n, shape)).collect();
+        let mut builder = TableBuilder::new(1, 10, grain).packing(compression);
+        let mut said = 0;
+        for ((key, value), seq) in entries.iter().zip(seqs) {
+            said = builder.bytes_with(key, value);
+            builder.add(key, Stamp::new(seq, EntryKind::Put), value);
+        }
+        let bytes = builder.finish().meta.bytes as usize;
+        prop_assert!(bytes <= said, "{bytes} bytes, {said} were said");
+    }
 }
