@@ -5,8 +5,8 @@
 # Writes docs/results/kv.json (kv-lz4.json with that compression, when LevelDB uses Snappy; kv-sync.json if every write
 # is synced), prints its tables.
 # Stores hold MIB of data, over five times the memory given to an engine. A workload that does not fill a store runs for
-# SECONDS; for the bytes of overwriting every engine writes as many records again as there are, twice over. Stores are made in VELLUM_BENCH_DIR (default: beside the binary); VELLUM_BENCH_QUIET is a command that runs
-# each bench.
+# SECONDS; for the bytes of overwriting every engine writes as many records again as there are, twice over. Stores are
+# made in VELLUM_BENCH_DIR (default: beside the binary); VELLUM_BENCH_QUIET is a command that runs each bench.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need python3 cargo

@@ -158,8 +158,8 @@ fn gathered(
     is_possible.then_some(Job { claim, upper: Vec::new(), lower, unclean, discard: false, is_tight, piece })
 }
 
-/// Most tables that these become. `None` if some are of mostly deletes and others not: alone those may be merged down in
-/// tight room.
+/// Most tables that these become. `None` if some are of mostly deletes and others not: alone those may be merged down
+/// in tight room.
 fn joined_tightly(tables: &[Arc<Table>], room: &Room) -> Option<u64> {
     let deleting = tables.iter().filter(|table| is_deleting(std::slice::from_ref(*table))).count();
     let bytes = tables.iter().map(|table| table.meta.merged_bytes()).sum();

@@ -168,7 +168,8 @@ impl TableBuilder {
         self.bytes() + 2 * leaf + filter + index + root + 2 * unit_bytes + FOOT_BYTES
     }
 
-    /// Most bytes of the keys that tell the last leaves apart, if the open one becomes so many with the entry of `next`.
+    /// Most bytes of the keys that tell the last leaves apart, if the open one becomes so many with the entry of
+    /// `next`.
     fn separators_bytes(&self, next: &[u8], leaves: usize) -> usize {
         match (self.leaf.count(), &self.closed) {
             // Collected for compression, or to be cut between two runs.
