@@ -7,7 +7,7 @@ use crate::lsm::version::Version;
 use crate::options::Rules;
 use crate::shared::Health;
 use std::sync::Arc;
-use vellum_base::Error;
+use vellum_base::{Error, Kind};
 
 /// Starts the tasks.
 pub(crate) fn start(core: &Arc<Core>) {
@@ -34,18 +34,20 @@ fn compact_loop(core: &Arc<Core>) {
     // Back-pressure keeps writers from starving this task.
     core.env.give_way();
     while let Some((job, version)) = next_job(core) {
-        let result = core.with_room(|| run(core, &job, &version));
+        let mut result = core.with_room(|| run(core, &job, &version));
+        if job.is_joining() && result.as_ref().is_err_and(|error| error.kind() == Kind::NoSpace) {
+            let numbers = job.lower.iter().map(|table| table.meta.number);
+            core.state.lock().leave_alone(&core.view.load().version, numbers);
+            result = Ok(()); // others may fit
+        }
         let claim = job.claim.clone();
-        let room = core.room();
-        let done = (!job.piece.is_all()).then(|| job.done(&room));
+        let done = (result.is_ok() && !job.piece.is_all()).then(|| job.done(&core.room()));
         drop((version, job)); // the last to hold its inputs, perhaps
         // Erase before the claim is dropped: while it stands, writers without room wait for what is freed here.
         let result = result.and_then(|()| core.erase_obsolete());
         let mut state = core.state.lock();
         state.running.retain(|running| *running != claim);
-        if result.is_ok()
-            && let Some(done) = done
-        {
+        if let Some(done) = done {
             state.begun.note(done, &core.view.load().version);
         }
         match result {

@@ -109,9 +109,10 @@ impl Budget<'_> {
         self.room.free() >= self.reserve().saturating_add(spare)
     }
 
-    /// True if nobody lacks room if so many bytes are written.
+    /// True if nobody lacks room if so many bytes are written, running merges included.
     pub(crate) fn may_take(&self, bytes: u64) -> bool {
-        self.has_spare(self.room.filled_by(bytes))
+        let room = self.room.beside(&self.state.running);
+        room.free() >= self.reserve().saturating_add(room.filled_by(bytes))
     }
 
     /// True if another table may be ingested, and listed with those that the ingest has written.

@@ -147,7 +147,8 @@ impl<'a> TableSink<'a> {
     ) -> TableSink<'a> {
         let shape = self.media.shape();
         let is_packed = |table: &Arc<Table>| table.data_bytes > table.meta.bytes;
-        if shape.table_bytes >= FINE_BYTES && tables.any(is_packed) {
+        let is_best = matches!(self.compression, Compression::Zstd(_));
+        if shape.table_bytes >= FINE_BYTES && !is_best && tables.any(is_packed) {
             self.compression = PACKED_TIGHTLY;
         }
         if self.options.reuse != Reuse::Relink {

@@ -219,11 +219,13 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
         .or_else(|| gather::unasked(version, &shape.small, situation))
 }
 
-/// The next piece of a merge that is not complete.
+/// The next piece of a merge that is not complete. In the place of the newest only one that does not begin anew: else
+/// two might do so in turn for ever.
 pub(super) fn next_piece(version: &Version, situation: &Situation<'_>) -> Option<Job> {
-    situation.unfinished(version).find_map(|(begun, upper)| {
-        let goes_on = begun.level == 0 || is_wanted(&upper, situation);
-        goes_on.then(|| job_of(version, begun.level, upper, situation)).flatten()
+    situation.unfinished(version).enumerate().find_map(|(at, (begun, upper))| {
+        let may_go_on = begun.level == 0 || is_wanted(&upper, situation);
+        let job = may_go_on.then(|| job_of(version, begun.level, upper, situation)).flatten();
+        job.filter(|job| at == 0 || job.piece.is_all() || job.piece.after.is_some())
     })
 }
 
@@ -461,6 +463,10 @@ impl Job {
         let level = self.claim.level as u8;
         let upper = if self.piece.until.is_none() { &self.upper[..] } else { &[] };
         upper.iter().map(move |t| (level, t)).chain(self.lower.iter().map(move |t| (level + 1, t)))
+    }
+    /// True if it joins small tables as a last resort.
+    pub(crate) fn is_joining(&self) -> bool {
+        self.is_tight && self.upper.is_empty()
     }
     /// What is noted of the piece when it was merged.
     pub(crate) fn done(&self, room: &Room) -> Done {

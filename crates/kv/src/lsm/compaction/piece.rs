@@ -7,8 +7,10 @@
 //! progress.
 //!
 //! One merge at a time is in pieces, except that one of deletes may come between two pieces of one of puts, which goes
-//! on when that is complete. If that cannot go on, the merge of puts does, and the other begins anew: pieces of both in
-//! turn might bring back what a delete hid that the other merge dropped, as they may have tables in common.
+//! on when that is complete. If that cannot go on, the merge of puts does, and the other begins anew.
+//!
+//! Merges with tables in common are never both incomplete: one may have dropped a delete, and what it hid, of which the
+//! other has only the latter, and writes it again; that must not go on without the delete.
 
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;
@@ -67,14 +69,17 @@ impl Begun {
         self.0.iter().find(|begun| begun.is_of(level, upper))
     }
 
-    /// Notes that a piece was merged, which resulted in `version`. What was begun after that merge will begin anew.
+    /// Notes that a piece was merged, which resulted in `version`. What was begun after that merge, or has tables of it,
+    /// will begin anew.
     pub(crate) fn note(&mut self, done: Done, version: &Version) {
         let Done { level, upper, piece, mut made } = done;
         if let Some(at) = self.0.iter().position(|begun| (begun.level, &begun.upper) == (level, &upper)) {
             made += if piece.after.is_some() { self.0[at].made } else { 0 };
             self.0.truncate(at);
         }
-        self.0.retain(|begun| begun.tables(&version.levels[begun.level]).is_some());
+        let is_apart =
+            |begun: &Progress| begun.level != level || begun.upper.iter().all(|t| !upper.contains(t));
+        self.0.retain(|begun| is_apart(begun) && begun.tables(&version.levels[begun.level]).is_some());
         self.0.extend(piece.until.map(|upto| Progress { level, upper, upto, made }));
     }
 }

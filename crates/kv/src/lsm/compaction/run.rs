@@ -17,7 +17,7 @@ use crate::options::Reuse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
-use vellum_base::{IoClass, Kind, Result};
+use vellum_base::{IoClass, Result};
 
 /// Entries between checks whether the store is being closed.
 const ENTRIES_A_LOOK: u32 = 1024;
@@ -42,14 +42,7 @@ pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result
             false => Parallelism::Full,
         };
         job.claim.taken.forget(); // of a try that found no room
-        let merged = parts::merge(core, job, version, parallelism);
-        let is_refused = merged.as_ref().is_err_and(|error| error.kind() == Kind::NoSpace);
-        if is_refused && job.is_tight && job.upper.is_empty() {
-            let numbers = job.lower.iter().map(|table| table.meta.number);
-            core.state.lock().leave_alone(version, numbers);
-            return Ok(()); // others may fit
-        }
-        let Some(tables) = merged? else { return Ok(()) };
+        let Some(tables) = parts::merge(core, job, version, parallelism)? else { return Ok(()) };
         let is_in_vain = job.upper.is_empty() && job.lower.len() > 1 && tables.len() >= job.lower.len();
         in_vain.extend(tables.iter().map(|meta| meta.number).filter(|_| is_in_vain));
         edit.added = tables.into_iter().map(|meta| (level as u8, meta)).collect();
@@ -68,7 +61,7 @@ pub(crate) fn run(core: &Arc<Core>, job: &Job, version: &Arc<Version>) -> Result
 
 impl State {
     /// Notes tables that became no fewer when they were gathered, or did not fit.
-    fn leave_alone(&mut self, version: &Version, tables: impl IntoIterator<Item = u64>) {
+    pub(crate) fn leave_alone(&mut self, version: &Version, tables: impl IntoIterator<Item = u64>) {
         let mut tables = tables.into_iter().peekable();
         if tables.peek().is_some() {
             let there: BTreeSet<u64> = version.levels.iter().flatten().map(|t| t.meta.number).collect();

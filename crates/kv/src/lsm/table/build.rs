@@ -201,7 +201,10 @@ impl TableBuilder {
     pub(crate) fn bytes_with_leaf(&self, leaf: &StoredLeaf) -> usize {
         let hashes = (self.hashes.len() + self.leaf.count()) + leaf.entries as usize;
         let filter = hashes * self.bits_per_key as usize / 8 + 128 + self.grain.unit_bytes;
-        let more = leaf.bytes.len() + filter + 2 * leaf.last.len() + 128;
+        // What tells it from the leaf before may be as long as that leaf's last key.
+        let last = self.leaf.last_key().len().max(self.closed_last_key.len());
+        let separators = if last > KEY_BYTES_SHORT { 2 * last } else { 0 };
+        let more = leaf.bytes.len() + filter + 2 * leaf.last.len() + separators + 128;
         self.bytes_with(&leaf.last, &[]).saturating_add(more)
     }
 

@@ -145,6 +145,20 @@ fn an_unfinished_merge_of_puts_goes_on_after_the_deletes() {
     assert_eq!(all, [2]);
 }
 
+/// The first may have dropped a delete of the newer table, and what it hid, which the second writes again.
+#[test]
+fn a_merge_does_not_go_on_after_another_of_some_of_its_tables() {
+    let version = version(&[(0, b"ah"), (0, b"ah"), (1, b"ad"), (1, b"eh")]);
+    let all: Vec<u64> = version.levels[0].iter().map(|table| table.meta.number).collect();
+    let mut begun = Begun::default();
+    for upper in [&all[..], &all[1..]] {
+        let piece = Piece { after: None, until: Some(key(b'd')) };
+        begun.note(Done { level: 0, upper: upper.to_vec(), piece, made: 0 }, &version);
+        let tables: Vec<usize> = begun.unfinished(&version).map(|(_, tables)| tables.len()).collect();
+        assert_eq!(tables, [upper.len()]);
+    }
+}
+
 /// Level 0 is always due beside writers who overwrite the same keys, and other tables of the level may overlap less.
 #[test]
 fn what_is_asked_for_has_its_turn_after_level_0() {
