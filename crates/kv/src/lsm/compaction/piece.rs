@@ -69,8 +69,8 @@ impl Begun {
         self.0.iter().find(|begun| begun.is_of(level, upper))
     }
 
-    /// Notes that a piece was merged, which resulted in `version`. What was begun after that merge, or has tables of it,
-    /// will begin anew.
+    /// Notes that a piece was merged, which resulted in `version`. What was begun after that merge, or has tables of
+    /// it, will begin anew.
     pub(crate) fn note(&mut self, done: Done, version: &Version) {
         let Done { level, upper, piece, mut made } = done;
         if let Some(at) = self.0.iter().position(|begun| (begun.level, &begun.upper) == (level, &upper)) {
