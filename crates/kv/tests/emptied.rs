@@ -81,10 +81,15 @@ fn zones_that_were_filled_and_compacted_again_and_again() {
 /// Outputs that were cut for their overlap took superblocks that there was no room for, as merges were planned without.
 #[test]
 fn flash_full_of_values_of_eight_kilobytes() {
-    for seed in 0..8 {
+    simulated(0..8, full_of_large_values);
+}
+
+/// Histories in virtual time: a seed gives the same one again.
+fn simulated(seeds: std::ops::Range<u64>, history: impl Fn(u64, &Arc<dyn Env>)) {
+    for seed in seeds {
         let sim = Sim::new(seed);
-        let env = sim.env();
-        sim.run(|| full_of_large_values(seed, env));
+        let env: Arc<dyn Env> = sim.env();
+        sim.run(|| history(seed, &env));
     }
 }
 
@@ -99,8 +104,8 @@ fn until_refused(mut step: impl FnMut() -> vellum_base::Result<()>) {
     }
 }
 
-fn full_of_large_values(seed: u64, env: Arc<dyn Env>) {
-    let (store, mut rng) = (open_flash(&flash(seed), env).unwrap(), SmallRng::seed_from_u64(seed));
+fn full_of_large_values(seed: u64, env: &Arc<dyn Env>) {
+    let (store, mut rng) = (open_flash(&flash(seed), env.clone()).unwrap(), SmallRng::seed_from_u64(seed));
     let key = |n: u32| n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec();
     until_refused(|| {
         let n = rng.random_range(0..8000);
@@ -121,11 +126,7 @@ fn full_of_large_values(seed: u64, env: Arc<dyn Env>) {
 /// What was compressed, or in small units, is merged by a store that does neither: in tight room it does, too.
 #[test]
 fn flash_filled_with_other_options_at_each_opening() {
-    for seed in 0..4 {
-        let sim = Sim::new(seed);
-        let env: Arc<dyn Env> = sim.env();
-        sim.run(|| full_of_many_options(seed, &env));
-    }
+    simulated(0..4, full_of_many_options);
 }
 
 fn full_of_many_options(seed: u64, env: &Arc<dyn Env>) {
@@ -167,11 +168,7 @@ fn full_of_many_options(seed: u64, env: &Arc<dyn Env>) {
 /// A third of the keys have kilobytes: tables begin and end with any of them, and hold few.
 #[test]
 fn flash_full_of_keys_of_all_lengths() {
-    for seed in 0..8 {
-        let sim = Sim::new(seed);
-        let env: Arc<dyn Env> = sim.env();
-        sim.run(|| full_of_long_keys(seed, &env));
-    }
+    simulated(0..8, full_of_long_keys);
 }
 
 fn full_of_long_keys(seed: u64, env: &Arc<dyn Env>) {

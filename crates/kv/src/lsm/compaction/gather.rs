@@ -123,6 +123,7 @@ fn job_asked_for(
 /// tables, which must stay.
 fn is_in_pieces(version: &Version, level: usize, situation: &Situation<'_>) -> bool {
     situation
+        .begun
         .unfinished(version)
         .any(|(begun, _)| begun.level == level && !situation.room.is_tight || begun.level + 1 == level)
 }

@@ -83,7 +83,8 @@ pub(crate) struct Situation<'a> {
     pub gathers: &'a [Gather],
     /// Tables that are not gathered unless asked for.
     pub in_vain: &'a BTreeSet<u64>,
-    begun: &'a Begun,
+    /// Merges in pieces that are not complete.
+    pub(super) begun: &'a Begun,
     /// Of what is due what was asked for comes first.
     asked_first: bool,
     /// Reads have cost as much as merging level 0 ([`super::Toll`]).
@@ -156,14 +157,6 @@ impl<'a> Situation<'a> {
             && (wins || left >= self.reserve + kept.min(job.claim.tables))
     }
 
-    /// The merges in pieces that are not complete, and their upper tables; the one begun last comes first.
-    pub(super) fn unfinished(
-        &self,
-        version: &Version,
-    ) -> impl Iterator<Item = (&'a Progress, Vec<Arc<Table>>)> {
-        self.begun.unfinished(version)
-    }
-
     /// True if merging these tables down frees room: most of their entries are deletes, and there is no snapshot that
     /// might see what they hide.
     fn frees_room(&self, tables: &[Arc<Table>]) -> bool {
@@ -222,7 +215,7 @@ pub(crate) fn pick(version: &Version, shape: &Shape, situation: &Situation<'_>) 
 /// The next piece of a merge that is not complete. In the place of the newest only one that does not begin anew: else
 /// two might do so in turn for ever.
 pub(super) fn next_piece(version: &Version, situation: &Situation<'_>) -> Option<Job> {
-    situation.unfinished(version).enumerate().find_map(|(at, (begun, upper))| {
+    situation.begun.unfinished(version).enumerate().find_map(|(at, (begun, upper))| {
         let may_go_on = begun.level == 0 || is_wanted(&upper, situation);
         let job = may_go_on.then(|| job_of(version, begun.level, upper, situation)).flatten();
         job.filter(|job| at == 0 || job.piece.is_all() || job.piece.after.is_some())
@@ -378,7 +371,9 @@ fn piece_of(version: &Version, mut job: Job, situation: &Situation<'_>) -> Optio
     let begun = situation.begun.of(level, &job.upper);
     // Deletes do not wait for a merge of puts, which may lack the room that they free.
     let may_begin = |upper: Vec<Arc<Table>>| situation.frees_room(&job.upper) && !is_deleting(&upper);
-    if begun.is_none() && !situation.unfinished(version).next().is_none_or(|(_, upper)| may_begin(upper)) {
+    if begun.is_none()
+        && !situation.begun.unfinished(version).next().is_none_or(|(_, upper)| may_begin(upper))
+    {
         return None;
     }
     // If a lower table spans the key reached, part of it was merged already: the merge starts over.

@@ -25,7 +25,7 @@ const INDEX_BYTES_MAX: usize = 4096;
 const RUN_ENTRIES_MAX: usize = 16_384;
 
 /// Short keys are allowed for whole, twice in the index for each leaf. Longer ones by what tells leaves apart: else
-/// tables of keys of kilobytes would end when they are two fifths full.
+/// tables of keys of kilobytes would end long before they are full.
 const KEY_BYTES_SHORT: usize = 64;
 
 /// A leaf is closed at the end of a run of sequence numbers if it has at least one in so many of its bytes then. Each
