@@ -131,7 +131,7 @@ impl Cache {
         let mut shard = self.shard(place).lock();
         let evicted = shard.insert(place, object);
         drop(shard);
-        evicted.into_iter().for_each(Object::reuse); // outside the lock
+        drop(evicted); // outside the lock
     }
 
     /// Removes an object that nobody will look up any more.

@@ -3,7 +3,7 @@
 //! their largest size, further ranges are announced to the medium. If the table is mapped and the range is in the page
 //! cache, it is used in place; otherwise each page would be waited for separately.
 
-use super::scratch::Scratch;
+use super::buffer::Buffer;
 use super::{LeafPlace, Object, Table};
 use crate::lsm::cache::Place;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct Ahead {
     /// Bytes of the next read.
     bytes: usize,
     /// The last read, and the unit at which it begins.
-    read: Option<Scratch>,
+    read: Option<Buffer>,
     unit: usize,
     /// If the table is mapped: units below this one are in the page cache. `None` if its leaves cannot be used in
     /// place.
@@ -67,7 +67,7 @@ impl Ahead {
             let is_long = self.bytes == BYTES_MAX;
             self.bytes = (self.bytes * 2).min(BYTES_MAX);
             self.read = None; // its memory is used again
-            let mut read = Scratch::new(units * table.unit_bytes);
+            let mut read = Buffer::new(units * table.unit_bytes);
             table.read(place.unit, &mut read)?;
             (self.unit, self.read) = (place.unit, Some(read));
             if is_long {
@@ -75,7 +75,8 @@ impl Ahead {
             }
         }
         let start = (place.unit - self.unit) * table.unit_bytes;
-        let leaf = |read: &Scratch| Object::data(read[start..start + place.units * table.unit_bytes].into());
+        let leaf =
+            |read: &Buffer| Object::data(Buffer::of(&read[start..start + place.units * table.unit_bytes]));
         Ok(Arc::new(leaf(self.read.as_ref().expect("it holds the leaf"))?))
     }
 

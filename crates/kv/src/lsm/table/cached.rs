@@ -1,11 +1,11 @@
 //! Objects of tables in memory, as the cache holds them.
 
+use super::buffer::Buffer;
 use super::entry_fences::EntryFences;
 use super::filter::Filter;
 use super::leaf::Leaf;
 use super::object::ObjectKind;
 use super::pins::Stay;
-use super::scratch;
 use crate::lsm::kept_log::Pointer;
 use crate::media::Mapping;
 use std::ops::Deref;
@@ -15,7 +15,7 @@ use vellum_base::Result;
 /// An object's bytes.
 pub(crate) enum Bytes {
     /// In memory of the store.
-    Own(Box<[u8]>),
+    Own(Buffer),
     /// In a mapped table. After taking anything from it the user must check that the mapping is sound.
     Mapped { map: Arc<Mapping>, start: usize, end: usize },
 }
@@ -36,21 +36,20 @@ pub(crate) enum Object {
     /// A data leaf. If it was compressed, `bytes` are not those on the medium.
     Data { leaf: Leaf, fences: Option<EntryFences>, bytes: Bytes, packed: bool },
     /// A run's filter and index leaf.
-    Branch { filter: Filter, index: Leaf, fences: EntryFences, index_at: usize, bytes: Box<[u8]>, stay: Stay },
+    Branch { filter: Filter, index: Leaf, fences: EntryFences, index_at: usize, bytes: Buffer, stay: Stay },
     /// A value from a log, and the pointer that it was verified by.
     Value { pointer: Pointer, bytes: Box<[u8]> },
 }
 
 impl Object {
-    pub(super) fn data(bytes: Box<[u8]>) -> Result<Object> {
-        let mut plain = Vec::new();
-        let (leaf, packed) = Leaf::open(&bytes, &mut plain)?;
-        let bytes = Bytes::Own(if packed { plain.into() } else { bytes });
-        Ok(Object::Data { leaf, fences: None, bytes, packed })
+    pub(super) fn data(bytes: Buffer) -> Result<Object> {
+        let (leaf, plain) = Leaf::open(&bytes)?;
+        let packed = plain.is_some();
+        Ok(Object::Data { leaf, fences: None, bytes: Bytes::Own(plain.unwrap_or(bytes)), packed })
     }
 
     /// The same, with fences for searching it.
-    pub(super) fn searched(bytes: Box<[u8]>) -> Result<Object> {
+    pub(super) fn searched(bytes: Buffer) -> Result<Object> {
         let mut object = Object::data(bytes)?;
         if let Object::Data { leaf, fences, bytes, .. } = &mut object {
             *fences = Some(EntryFences::new(leaf, bytes)?);
@@ -59,7 +58,7 @@ impl Object {
     }
 
     /// A filter, and at byte `index_at` an index leaf.
-    pub(super) fn branch(bytes: Box<[u8]>, index_at: usize) -> Result<Object> {
+    pub(super) fn branch(bytes: Buffer, index_at: usize) -> Result<Object> {
         let filter = Filter::check(&bytes)?;
         let index = Leaf::check(&bytes[index_at..], ObjectKind::Index)?;
         let fences = EntryFences::new(&index, &bytes[index_at..])?;
@@ -106,14 +105,6 @@ impl Object {
         self.stay().is_some_and(Stay::take_used)
     }
 
-    /// Drops it; if nobody else holds it, this thread's reads use its memory again. What was compressed is as long as
-    /// no other leaf.
-    pub(crate) fn reuse(self: Arc<Object>) {
-        if let Some(Object::Data { bytes: Bytes::Own(bytes), packed: false, .. }) = Arc::into_inner(self) {
-            scratch::give(bytes.into());
-        }
-    }
-
     /// Its size in memory.
     pub(crate) fn bytes(&self) -> usize {
         let fences = match self {
@@ -135,7 +126,8 @@ impl Object {
     fn as_bytes(&self) -> &[u8] {
         match self {
             Object::Data { bytes, .. } => bytes,
-            Object::Branch { bytes, .. } | Object::Value { bytes, .. } => bytes,
+            Object::Branch { bytes, .. } => bytes,
+            Object::Value { bytes, .. } => bytes,
         }
     }
 
@@ -154,6 +146,6 @@ impl Object {
         builder.add(b"k", crate::key::Stamp(1), b"", 0);
         builder.finish(&mut out, ObjectKind::Data, super::object::UNIT_BYTES);
         let leaf = Leaf::check(&out, ObjectKind::Data).expect("a leaf");
-        Object::Data { leaf, fences: None, bytes: Bytes::Own(vec![0; bytes].into()), packed: false }
+        Object::Data { leaf, fences: None, bytes: Bytes::Own(Buffer::new(bytes)), packed: false }
     }
 }

@@ -1,5 +1,6 @@
 //! Objects of a table made of any bytes, with a checksum that is right (see `crate::fuzz`).
 
+use super::buffer::Buffer;
 use super::cached::Object;
 use super::filter::Filter;
 use super::foot::Foot;
@@ -33,8 +34,7 @@ pub(crate) fn leaf(bytes: &[u8], is_root: bool) {
     }
     for codec in [Codec::Lz4, Codec::Zstd] {
         let packed = object(bytes, ObjectKind::Data, codec, Some(bytes.len() * 3));
-        let mut unpacked = Vec::new();
-        if let Ok((leaf, true)) = Leaf::open(&packed, &mut unpacked) {
+        if let Ok((leaf, Some(unpacked))) = Leaf::open(&packed) {
             walk(&leaf, &unpacked, bytes);
         }
     }
@@ -88,7 +88,7 @@ pub(crate) fn branch(bytes: &[u8]) {
         walk(&index, &all[index_at..], bytes);
     }
     if let Ok(Object::Branch { index, fences, index_at, bytes: all, .. }) =
-        &Object::branch(all.into(), index_at)
+        &Object::branch(Buffer::of(&all), index_at)
     {
         let (all, mut cursor) = (&all[*index_at..], IndexCursor::default());
         for (key, _) in probes(bytes) {

@@ -1,9 +1,9 @@
 //! Lookup of a key: root, then the branch of its run with the filter, then a leaf.
 
+use super::buffer::Buffer;
 use super::cached::Object;
 use super::entry_fences::EntryFences;
 use super::leaf::{self, Leaf};
-use super::scratch::Scratch;
 use super::{LeafPlace, Table};
 use crate::key::Stamp;
 use crate::lsm::cache::Place;
@@ -126,16 +126,15 @@ impl Table {
         if let Some(object) = self.library.cache.get(known) {
             return object.get(key, stamp, out);
         }
-        let mut stored = Scratch::new(place.units * self.unit_bytes);
+        let mut stored = Buffer::new(place.units * self.unit_bytes);
         self.read(place.unit, &mut stored)?;
         if self.library.cache.admits(known, stored.len()) {
-            let object = Arc::new(Object::searched(stored.into_box())?);
+            let object = Arc::new(Object::searched(stored)?);
             self.keep(known, object.clone());
             return object.get(key, stamp, out);
         }
-        let mut plain = Vec::new();
-        let (leaf, packed) = Leaf::open(&stored, &mut plain)?;
-        Ok(copied(leaf.get(if packed { &plain } else { &stored }, key, stamp)?, out))
+        let (leaf, plain) = Leaf::open(&stored)?;
+        Ok(copied(leaf.get(plain.as_ref().unwrap_or(&stored), key, stamp)?, out))
     }
 }
 

@@ -4,6 +4,7 @@
 //! 1. Its checksum matched, and every restart lies within the entries.
 //! 2. Nothing else is trusted: an entry that does not decode is an error when it is reached, never a panic.
 
+use super::buffer::Buffer;
 use super::object::{Codec, HEAD_BYTES, Head, ObjectKind};
 use super::pack::unpack;
 use crate::bytes::{Fields, shared_len, u32_at};
@@ -50,18 +51,17 @@ impl Leaf {
         }
     }
 
-    /// Checks the data leaf at the start of `bytes`. If it is compressed, it is unpacked to `plain`, which is cleared
-    /// first; the result then refers to `plain`, and is `true`.
-    pub(crate) fn open(bytes: &[u8], plain: &mut Vec<u8>) -> Result<(Leaf, bool)> {
+    /// Checks the data leaf at the start of `bytes`. If it is compressed, the result refers to its unpacked bytes, which
+    /// are returned, too.
+    pub(crate) fn open(bytes: &[u8]) -> Result<(Leaf, Option<Buffer>)> {
         let head = Head::parse(bytes)?;
         head.check(bytes, ObjectKind::Data)?;
         if head.codec == Codec::None {
-            return Ok((Leaf::shape(&head, bytes)?, false));
+            return Ok((Leaf::shape(&head, bytes)?, None));
         }
-        plain.clear();
-        plain.resize(HEAD_BYTES, 0);
-        unpack(head.codec, &bytes[HEAD_BYTES..head.length], head.plain, plain)?;
-        Ok((Leaf::shape(&head, plain)?, true))
+        let mut plain = Buffer::new(HEAD_BYTES + head.plain);
+        unpack(head.codec, &bytes[HEAD_BYTES..head.length], &mut plain[HEAD_BYTES..])?;
+        Ok((Leaf::shape(&head, &plain)?, Some(plain)))
     }
 
     /// The data leaf at the start of `bytes`; `None` if it is compressed. Checksum and restarts are not verified again

@@ -10,6 +10,7 @@
 //!    it since is used, and the table is read as if it were not mapped.
 
 use super::LeafPlace;
+use super::buffer::Buffer;
 use super::cached::{Bytes, Object};
 use super::leaf::Leaf;
 use crate::media::Mapping;
@@ -73,9 +74,9 @@ impl Mapped {
 
     /// The stored bytes of a leaf; `None` if they are not there. Copied, so that they cannot change while being
     /// unpacked.
-    pub(super) fn stored(&self, place: LeafPlace) -> Option<Box<[u8]>> {
+    pub(super) fn stored(&self, place: LeafPlace) -> Option<Buffer> {
         let range = place.unit * self.unit_bytes..(place.unit + place.units) * self.unit_bytes;
-        let bytes = self.map.get(range)?.into();
+        let bytes = Buffer::of(self.map.get(range)?);
         self.is_sound().then_some(bytes)
     }
 

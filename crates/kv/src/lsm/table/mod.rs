@@ -7,6 +7,7 @@
 //!    there.
 
 mod ahead;
+mod buffer;
 mod build;
 mod cached;
 mod check;
@@ -27,7 +28,6 @@ mod pins;
 mod pointed;
 mod runs;
 mod salvage;
-mod scratch;
 mod stored;
 mod stream;
 mod warm;
@@ -58,6 +58,7 @@ use crate::lsm::striped::Striped;
 use crate::media::{Media, TableReader, check_whole};
 use crate::obsolete::Obsolete;
 use crate::options::CachePolicy;
+use buffer::Buffer;
 use filter::FilterCounts;
 use foot::FOOT_BYTES;
 use leaf::{Leaf, LeafCursor};
@@ -317,14 +318,14 @@ impl Table {
         &self,
         unit: usize,
         units: usize,
-        check: impl FnOnce(Box<[u8]>) -> Result<Object>,
+        check: impl FnOnce(Buffer) -> Result<Object>,
         admits: impl FnOnce(Place, usize) -> bool,
     ) -> Result<Arc<Object>> {
         let place = Place { table: self.meta.number, unit: unit as u32 };
         if let Some(object) = self.library.cache.get(place) {
             return Ok(object);
         }
-        let mut bytes = vec![0; units * self.unit_bytes].into_boxed_slice();
+        let mut bytes = Buffer::new(units * self.unit_bytes);
         self.read(unit, &mut bytes)?;
         let object = Arc::new(check(bytes)?);
         if admits(place, units * self.unit_bytes) {

@@ -224,16 +224,14 @@ fn unzstd(packed: &[u8], out: &mut [u8]) -> Option<usize> {
     DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.as_mut()?.decompress_to_buffer(packed, out).ok())
 }
 
-/// Appends the `plain` bytes of a payload that was compressed to `out`.
-pub(crate) fn unpack(codec: Codec, packed: &[u8], plain: usize, out: &mut Vec<u8>) -> Result<()> {
-    let start = out.len();
-    out.resize(start + plain, 0);
+/// Decompresses a payload of as many bytes as `plain` has.
+pub(crate) fn unpack(codec: Codec, packed: &[u8], plain: &mut [u8]) -> Result<()> {
     let done = match codec {
         Codec::None => return Err(Error::corrupt("leaf: not compressed")),
-        Codec::Lz4 => lz4_flex::block::decompress_into(packed, &mut out[start..]).ok(),
-        Codec::Zstd => unzstd(packed, &mut out[start..]),
+        Codec::Lz4 => lz4_flex::block::decompress_into(packed, plain).ok(),
+        Codec::Zstd => unzstd(packed, plain),
     };
-    match done == Some(plain) {
+    match done == Some(plain.len()) {
         true => Ok(()),
         false => Err(Error::corrupt("leaf: does not decompress")),
     }
@@ -286,10 +284,9 @@ mod tests {
         while at < table.len() {
             let head = Head::parse(&table[at..]).unwrap();
             if head.kind == ObjectKind::Data {
-                let mut plain = Vec::new();
-                let (leaf, packed) = Leaf::open(&table[at..], &mut plain).unwrap();
-                let bytes = if packed { &plain[..] } else { &table[at..] };
-                leaves[packed as usize] += 1;
+                let (leaf, plain) = Leaf::open(&table[at..]).unwrap();
+                let bytes = plain.as_deref().unwrap_or(&table[at..]);
+                leaves[plain.is_some() as usize] += 1;
                 let mut cursor = LeafCursor::default();
                 cursor.first(&leaf, bytes).unwrap();
                 while cursor.is_valid() {
@@ -358,8 +355,7 @@ mod tests {
         #[test]
         fn hostile_packed_bytes_are_errors(packed in prop::collection::vec(any::<u8>(), 0..200), plain in 0usize..5000) {
             for codec in [Codec::Lz4, Codec::Zstd, Codec::None] {
-                let mut out = Vec::new();
-                let _ = unpack(codec, &packed, plain, &mut out);
+                let _ = unpack(codec, &packed, &mut vec![0; plain]);
             }
         }
     }

@@ -109,6 +109,7 @@ mod tests {
     use crate::lsm::cache::Place;
     use crate::lsm::table::Object;
     use crate::lsm::table::Pins;
+    use crate::lsm::table::buffer::Buffer;
     use crate::lsm::table::leaf_build::LeafBuilder;
     use crate::lsm::table::object::ObjectKind;
     use crate::lsm::table::object::UNIT_BYTES;
@@ -126,7 +127,7 @@ mod tests {
         let filter_units = filter::build(&mut bytes, &[1], 10, UNIT_BYTES);
         index.add(b"k", Stamp(0), &[0, 1], 0);
         index.finish(&mut bytes, ObjectKind::Index, UNIT_BYTES);
-        (pins, Arc::new(Object::branch(bytes.into(), filter_units * UNIT_BYTES).unwrap()))
+        (pins, Arc::new(Object::branch(Buffer::of(&bytes), filter_units * UNIT_BYTES).unwrap()))
     }
 
     #[test]

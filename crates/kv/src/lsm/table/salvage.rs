@@ -153,13 +153,12 @@ impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
 
     /// Returns the entries of a leaf that are in order, and below `below`.
     fn hand_out(&mut self, at: u64, whole: usize, below: Option<&Place>) -> Result<()> {
-        let mut plain = Vec::new();
         let bytes = self.windows.get(at, whole).unwrap_or_default();
-        let Ok((leaf, packed)) = Leaf::open(bytes, &mut plain) else {
+        let Ok((leaf, plain)) = Leaf::open(bytes) else {
             self.seen.lost_bytes += whole as u64;
             return Ok(());
         };
-        let bytes = if packed { &plain[..] } else { bytes };
+        let bytes = plain.as_deref().unwrap_or(bytes);
         let mut entry = LeafCursor::default();
         let mut result = entry.first(&leaf, bytes);
         while result.is_ok() && entry.is_valid() {
@@ -261,9 +260,9 @@ struct Waiting {
 
 impl Waiting {
     fn new(at: u64, whole: usize, bytes: &[u8]) -> Option<Waiting> {
-        let (mut plain, mut entry, mut last) = (Vec::new(), LeafCursor::default(), Vec::new());
-        let (leaf, packed) = Leaf::open(bytes, &mut plain).ok()?;
-        let bytes = if packed { &plain[..] } else { bytes };
+        let (mut entry, mut last) = (LeafCursor::default(), Vec::new());
+        let (leaf, plain) = Leaf::open(bytes).ok()?;
+        let bytes = plain.as_deref().unwrap_or(bytes);
         entry.first(&leaf, bytes).ok()?;
         leaf.last(bytes, &mut last).ok()?;
         let first = (entry.key().to_vec(), entry.stamp());

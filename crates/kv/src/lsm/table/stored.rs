@@ -1,5 +1,6 @@
 //! A data leaf in its stored form, to be kept unchanged in another table.
 
+use super::buffer::Buffer;
 use super::build::WASTE_MAX;
 use super::leaf::{Leaf, LeafCursor};
 use crate::bytes::u32_at;
@@ -29,7 +30,7 @@ pub(crate) struct StoredLeaf {
     /// Its bytes as on the medium, in whole units.
     pub bytes: Vec<u8>,
     /// Its unpacked bytes, if it is compressed.
-    pub plain: Option<Vec<u8>>,
+    pub plain: Option<Buffer>,
     pub leaf: Leaf,
     pub from: Stored,
     /// Clients used it lately.
@@ -61,7 +62,7 @@ impl StoredLeaf {
 
     /// Calls `show` for every entry in order.
     pub(crate) fn each(&self, mut show: impl FnMut(&[u8], Stamp, &[u8]) -> Result<()>) -> Result<()> {
-        let bytes = self.plain.as_ref().unwrap_or(&self.bytes);
+        let bytes = self.plain.as_deref().unwrap_or(&self.bytes);
         let mut entry = LeafCursor::default();
         entry.first(&self.leaf, bytes)?;
         while entry.is_valid() {

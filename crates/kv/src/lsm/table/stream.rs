@@ -2,12 +2,12 @@
 //! requesting the next one before the current one is processed. For comparison also through the cache, with the
 //! read-ahead of a kernel.
 
+use super::buffer::Buffer;
 use super::cached::Bytes;
 use super::entry_fences::EntryFences;
 use super::leaf::{Leaf, LeafCursor};
 use super::object::{HEAD_BYTES, Head, ObjectKind, UNIT_BYTES};
 use super::pointed::{LeafValues, value_bytes};
-use super::scratch::Scratch;
 use super::{Object, StoredLeaf, Table};
 use crate::key::Stamp;
 use crate::lsm::cache::Place;
@@ -58,8 +58,7 @@ pub(crate) struct TableStream {
     bytes: Vec<u8>,
     start: usize,
     /// The current leaf unpacked, if it was compressed.
-    plain: Vec<u8>,
-    packed: bool,
+    plain: Option<Buffer>,
     /// The unit after `bytes`.
     unit: usize,
     ahead: Option<Asked>,
@@ -92,8 +91,7 @@ impl TableStream {
             reading,
             bytes: Vec::new(),
             start: 0,
-            plain: Vec::new(),
-            packed: false,
+            plain: None,
             unit: 0,
             ahead: None,
             leaf: None,
@@ -194,10 +192,10 @@ impl TableStream {
     /// Adds the current leaf to the cache, as a client's read would.
     fn keep(&self, leaf: Leaf) {
         let stored = &self.bytes[self.start..][..self.leaf_bytes];
-        let bytes =
-            Bytes::Own(if self.packed { self.plain[..].into() } else { Scratch::of(stored).into_box() });
+        let bytes = Bytes::Own(Buffer::of(self.plain.as_deref().unwrap_or(stored)));
         let fences = EntryFences::new(&leaf, &bytes).ok();
-        self.table.keep(self.place(), Arc::new(Object::Data { leaf, fences, bytes, packed: self.packed }));
+        self.table
+            .keep(self.place(), Arc::new(Object::Data { leaf, fences, bytes, packed: self.plain.is_some() }));
     }
 
     fn next_leaf(&mut self) -> Result<()> {
@@ -216,10 +214,10 @@ impl TableStream {
             self.leaf_bytes = bytes;
             let bytes = &self.bytes[self.start..];
             if head.kind == ObjectKind::Data {
-                let (leaf, packed) = Leaf::open(bytes, &mut self.plain)?;
+                let (leaf, plain) = Leaf::open(bytes)?;
                 self.sum = sum_with(self.sum, bytes);
-                self.entry.first(&leaf, if packed { &self.plain } else { bytes })?;
-                (self.leaf, self.packed) = (Some(leaf), packed);
+                self.entry.first(&leaf, plain.as_deref().unwrap_or(bytes))?;
+                (self.leaf, self.plain) = (Some(leaf), plain);
                 self.is_first = true;
                 self.entries += self.entry.is_valid() as u64;
                 match self.table.library.policy {
@@ -250,7 +248,7 @@ impl TableStream {
     fn step(&mut self) -> Result<()> {
         let Some(leaf) = self.leaf else { return Ok(()) };
         self.is_first = false;
-        let bytes = if self.packed { &self.plain } else { &self.bytes[self.start..] };
+        let bytes = self.plain.as_deref().unwrap_or(&self.bytes[self.start..]);
         self.entry.next(&leaf, bytes)?;
         if self.entry.is_valid() {
             self.entries += 1;
@@ -272,7 +270,7 @@ impl TableStream {
 
     /// The bytes of the current leaf, unpacked.
     fn entries_of_leaf(&self) -> &[u8] {
-        if self.packed { &self.plain } else { &self.bytes[self.start..] }
+        self.plain.as_deref().unwrap_or(&self.bytes[self.start..])
     }
 
     /// See [`Stream::leaf_end`]. `None` for ingested tables, whose stored stamps are placeholders, for tables that
@@ -295,7 +293,7 @@ impl TableStream {
         let place = self.place();
         let stored = StoredLeaf {
             bytes: self.bytes[self.start..][..self.leaf_bytes].to_vec(),
-            plain: self.packed.then(|| std::mem::take(&mut self.plain)),
+            plain: self.plain.take(),
             leaf,
             from: Stored { table: place.table, offset: place.unit as u64 * self.table.unit_bytes as u64 },
             is_hot: self.is_hot,
@@ -347,7 +345,7 @@ impl Stream for TableStream {
     }
     fn load(&mut self) -> Result<()> {
         let Some(leaf) = &self.leaf else { return Ok(()) };
-        let bytes = if self.packed { &self.plain } else { &self.bytes[self.start..] };
+        let bytes = self.plain.as_deref().unwrap_or(&self.bytes[self.start..]);
         let loaded = self.values.load(&self.table, (leaf, bytes), &self.entry, self.reading.batch_bytes);
         self.named(loaded)
     }

@@ -3,6 +3,7 @@
 //! leaves that were in use. With [`crate::CachePolicy::Lru`] all leaves go there, as a page cache has everything
 //! written to a file.
 
+use super::buffer::Buffer;
 use super::{Library, Object};
 use crate::lsm::cache::Place;
 use std::collections::BTreeMap;
@@ -49,7 +50,7 @@ impl Library {
         let mut units = Vec::with_capacity(pieces.len());
         for Piece { unit, units: count, filter_units } in pieces {
             let start = (unit - first_unit) * unit_bytes;
-            let own: Box<[u8]> = bytes[start..start + count * unit_bytes].into();
+            let own = Buffer::of(&bytes[start..start + count * unit_bytes]);
             let object = match filter_units {
                 None => Object::searched(own),
                 Some(filter_units) => Object::branch(own, filter_units * unit_bytes),
