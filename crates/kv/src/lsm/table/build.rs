@@ -155,7 +155,7 @@ impl TableBuilder {
         let filter = hashes * self.bits_per_key as usize / 8 + 128 + unit_bytes;
         // Entries collected for compression may become several leaves, but a single entry only one.
         let leaves = (leaf / leaf_bytes + 1).min(self.leaf.count() + 1);
-        let longest = key.len().max(self.closed_last_key.len()).max(self.leaf.last_key().len());
+        let longest = key.len().max(self.closed_last_key.len()).max(self.leaf.longest_key());
         let (short, more) = match longest > KEY_BYTES_SHORT {
             true => (KEY_BYTES_SHORT, self.separators_bytes(key, leaves) + key.len()),
             false => (longest, 0),

@@ -109,28 +109,45 @@ fn entry(number: u16, (more, value, how): (usize, usize, u8)) -> (Vec<u8>, Vec<u
     (key, value)
 }
 
+/// How a table is built.
+fn how() -> impl Strategy<Value = (Compression, Grain)> {
+    let compression = vec![Compression::None, Compression::Lz4, Compression::Zstd(1)];
+    let grains = vec![
+        Grain::default(),
+        Grain::of(64),
+        Grain::of(4096),
+        Grain::of(16 << 10),
+        Grain::sharing(64),
+        Grain::sharing(1024).narrow(),
+    ];
+    (prop::sample::select(compression), prop::sample::select(grains))
+}
+
 proptest! {
     /// Where a table takes a superblock, whoever wrote more would lose the merge.
     #[test]
     fn no_table_is_longer_than_was_said(
-        entries in prop::collection::btree_map(any::<u16>(), shape(), 1..40),
-        seqs in prop::collection::vec(1..4u64, 40),
-        compression in prop::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd(1)]),
-        grain in prop::sample::select(vec![
-            Grain::default(),
-            Grain::of(64),
-            Grain::of(4096),
-            Grain::of(16 << 10),
-            Grain::sharing(64),
-            Grain::sharing(1024).narrow(),
-        ]),
+        begin in prop_oneof![Just(0usize), 0..200usize, 0..16_000usize],
+        entries in prop::collection::btree_map(any::<u16>(), shape(), 1..60),
+        seqs in prop::collection::vec(1..4u64, 60),
+        kept in prop_oneof![Just(vec![false; 60]), prop::collection::vec(prop::bool::weighted(0.1), 60)],
+        (compression, grain) in how(),
     ) {
         let entries: BTreeMap<Vec<u8>, Vec<u8>> = entries.into_iter().map(|(n, shape)| entry(n, shape)).collect();
         let mut builder = TableBuilder::new(1, 10, grain).packing(compression);
         let mut said = 0;
-        for ((key, value), seq) in entries.iter().zip(seqs) {
-            said = builder.bytes_with(key, value);
-            builder.add(key, Stamp::new(seq, EntryKind::Put), value);
+        for (((key, value), seq), is_kept) in entries.iter().zip(seqs).zip(kept) {
+            let (key, stamp) = ([&vec![7; begin][..], key].concat(), Stamp::new(seq, EntryKind::Put));
+            if is_kept {
+                let mut other = TableBuilder::new(2, 10, grain);
+                other.add(&key, stamp, value);
+                let leaf = leaf_of(&other.finish().tail, Stored { table: 2, offset: 0 }, grain.unit_bytes).unwrap();
+                said = builder.bytes_with_leaf(&leaf);
+                builder.keep(&leaf).unwrap();
+            } else {
+                said = builder.bytes_with(&key, value);
+                builder.add(&key, stamp, value);
+            }
         }
         let bytes = builder.finish().meta.bytes as usize;
         prop_assert!(bytes <= said, "{bytes} bytes, {said} were said");
