@@ -129,11 +129,11 @@ impl Table {
         let mut stored = Buffer::new(place.units * self.unit_bytes);
         self.read(place.unit, &mut stored)?;
         if self.library.cache.admits(known, stored.len()) {
-            let object = Arc::new(Object::searched(stored)?);
+            let object = Arc::new(self.verified(place, Object::searched(stored))?);
             self.keep(known, object.clone());
             return object.get(key, stamp, out);
         }
-        let (leaf, plain) = Leaf::open(&stored)?;
+        let (leaf, plain) = self.verified(place, Leaf::open(&stored))?;
         Ok(copied(leaf.get(plain.as_ref().unwrap_or(&stored), key, stamp)?, out))
     }
 }

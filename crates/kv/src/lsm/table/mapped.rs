@@ -4,8 +4,9 @@
 //! 1. A leaf is verified when it is read, and then trusted for the rest of an era ([`Mapping::era`]), as the kernel may
 //!    have to read it from the device again later. While it is trusted only its head is checked: if somebody writes to
 //!    the file, the result is errors, or wrong or missing entries, but never a panic.
-//! 2. Compressed leaves are not used in place: they go to the cache unpacked. Those of one page, and those that a scan
-//!    reaches, are copied from the mapping, which saves a system call, and verified as if read by one.
+//! 2. Compressed leaves are not used in place: they go to the cache unpacked. Those of one page, those that a scan
+//!    reaches, and those that were verified in this era are copied from the mapping, which saves system calls, and
+//!    verified again each time.
 //! 3. Where the device cannot be read the mapping shows zeros, and is no longer sound ([`Mapping`]). Nothing taken from
 //!    it since is used, and the table is read as if it were not mapped.
 
@@ -14,6 +15,7 @@ use super::buffer::Buffer;
 use super::cached::{Bytes, Object};
 use super::leaf::Leaf;
 use crate::media::Mapping;
+use std::ops::Range;
 use std::sync::Arc;
 use vellum_base::Result;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,7 +39,7 @@ impl Mapped {
     /// The leaf at `place` and its bytes; `None` if it is compressed, not at hand, or the mapping is not sound. After
     /// taking anything from these bytes the caller must check [`Mapped::is_sound`].
     pub(super) fn leaf(&self, place: LeafPlace) -> Result<Option<(Leaf, &[u8])>> {
-        let range = place.unit * self.unit_bytes..(place.unit + place.units) * self.unit_bytes;
+        let range = self.range(place);
         let was_checked = self.was_checked(place);
         let bytes = if was_checked { self.map.get(range) } else { self.map.at_hand(range) };
         let Some(bytes) = bytes else { return Ok(None) };
@@ -47,9 +49,16 @@ impl Mapped {
         }
         let leaf = leaf?;
         if leaf.is_some() && !was_checked {
-            self.checked[place.unit / 64].fetch_or(1 << (place.unit % 64), Relaxed);
+            self.was_verified(place);
         }
         Ok(leaf.map(|leaf| (leaf, bytes)))
+    }
+
+    /// To be called when a leaf was verified, wherever it was read.
+    pub(super) fn was_verified(&self, place: LeafPlace) {
+        if let Some(word) = self.checked.get(place.unit / 64) {
+            word.fetch_or(1 << (place.unit % 64), Relaxed);
+        }
     }
 
     /// True if the leaf was verified in this era. So it is probably in the page cache; to be certain would take a
@@ -60,14 +69,11 @@ impl Mapped {
         word.is_some_and(|word| word.load(Relaxed) & 1 << (place.unit % 64) != 0)
     }
 
-    /// Copies bytes that begin at a unit. False if they are to be read by a system call instead, which is faster for
-    /// more than a page: in the mapping each page takes a page fault of its own.
-    pub(super) fn copy(&self, unit: usize, out: &mut [u8]) -> bool {
-        let start = unit * self.unit_bytes;
-        let range = start..start + out.len();
-        let Some(bytes) = self.map.get(range).filter(|bytes| bytes.len() <= Mapping::PAGE_BYTES) else {
-            return false;
-        };
+    /// Copies an object of so many units. False if it is to be read by a system call instead, which is faster for more
+    /// than a page that was not read lately: in the mapping each page takes a page fault of its own.
+    pub(super) fn copy(&self, place: LeafPlace, out: &mut [u8]) -> bool {
+        let at_hand = |bytes: &&[u8]| bytes.len() <= Mapping::PAGE_BYTES || self.was_checked(place);
+        let Some(bytes) = self.map.get(self.range(place)).filter(at_hand) else { return false };
         out.copy_from_slice(bytes);
         self.is_sound()
     }
@@ -75,15 +81,18 @@ impl Mapped {
     /// The stored bytes of a leaf; `None` if they are not there. Copied, so that they cannot change while being
     /// unpacked.
     pub(super) fn stored(&self, place: LeafPlace) -> Option<Buffer> {
-        let range = place.unit * self.unit_bytes..(place.unit + place.units) * self.unit_bytes;
-        let bytes = Buffer::of(self.map.get(range)?);
+        let bytes = Buffer::of(self.map.get(self.range(place))?);
         self.is_sound().then_some(bytes)
     }
 
     /// True if the mapping is sound, and these units are in the page cache.
     pub(super) fn is_resident(&self, unit: usize, units: usize) -> bool {
-        let range = unit * self.unit_bytes..(unit + units) * self.unit_bytes;
+        let range = self.range(LeafPlace { unit, units });
         self.map.get(range.clone()).is_some() && self.map.is_resident(range)
+    }
+
+    fn range(&self, place: LeafPlace) -> Range<usize> {
+        place.unit * self.unit_bytes..(place.unit + place.units) * self.unit_bytes
     }
 
     /// True if everything read so far was what the file contains.
@@ -102,8 +111,7 @@ impl Mapped {
 
     /// Prefetches a leaf into the processor's cache.
     pub(super) fn prefetch(&self, place: LeafPlace) {
-        let start = place.unit * self.unit_bytes;
-        if let Some(bytes) = self.map.get(start..start + place.units * self.unit_bytes) {
+        if let Some(bytes) = self.map.get(self.range(place)) {
             vellum_codes::prefetch_all(bytes);
         }
     }
@@ -127,6 +135,10 @@ mod tests {
     use crate::options::Compression;
     use std::os::unix::fs::FileExt;
 
+    fn place((unit, units): (usize, usize)) -> LeafPlace {
+        LeafPlace { unit, units }
+    }
+
     #[test]
     fn a_leaf_is_believed_for_an_era() {
         let mut builder = TableBuilder::new(1, 10, Grain::default());
@@ -134,7 +146,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&builder.finish().tail, 0).unwrap();
         let mapped = Mapped::new(Arc::new(Mapping::of(&file).unwrap()), 4096);
-        let place = LeafPlace { unit: 0, units: 1 };
+        let place = place((0, 1));
         assert!(mapped.leaf(place).unwrap().is_some_and(|(_, bytes)| bytes[500] == 7));
         let era = mapped.era.load(Relaxed);
         file.write_all_at(&[8], 500).unwrap();
@@ -145,18 +157,21 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_copied_and_more_is_read_by_a_call() {
+    fn a_page_is_copied_and_more_is_read_by_a_call_unless_it_was_lately() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[[1; 4096], [2; 4096]].concat(), 0).unwrap();
         let mapped = Mapped::new(Arc::new(Mapping::of(&file).unwrap()), 4096);
-        let mut out = vec![0; 8192];
-        assert!(mapped.copy(1, &mut out[..4096]) && out[..4096] == [2; 4096]);
-        assert!(!mapped.copy(0, &mut out) && !mapped.copy(2, &mut out[..1]));
+        let (mut out, [page, both, behind]) = (vec![0; 8192], [(1, 1), (0, 2), (2, 1)].map(place));
+        assert!(mapped.copy(page, &mut out[..4096]) && out[..4096] == [2; 4096]);
+        assert!(!mapped.copy(both, &mut out) && !mapped.copy(behind, &mut out[..4096]));
+        mapped.was_verified(both);
+        assert!(mapped.copy(both, &mut out) && out[..4096] == [1; 4096], "what was read lately is in memory");
         // What is not there any more cannot be read, and says so.
         file.set_len(0).unwrap();
-        assert!(!mapped.copy(0, &mut out[..4096]) && !mapped.is_sound());
+        let first = place((0, 1));
+        assert!(!mapped.copy(first, &mut out[..4096]) && !mapped.is_sound());
         file.write_all_at(&[1; 4096], 0).unwrap();
-        assert!(!mapped.copy(0, &mut out[..4096]), "it is never believed again");
+        assert!(!mapped.copy(first, &mut out[..4096]), "it is never believed again");
     }
 
     #[test]
@@ -166,7 +181,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&builder.finish().tail, 0).unwrap();
         let mapped = Mapped::new(Arc::new(Mapping::of(&file).unwrap()), 4096);
-        let place = LeafPlace { unit: 0, units: 1 };
+        let place = place((0, 1));
         assert!(mapped.leaf(place).unwrap().is_none() && !mapped.was_checked(place));
         let object = Object::data(mapped.stored(place).unwrap()).unwrap();
         assert!(object.bytes() > 3000 && object.as_stored().is_none() && !object.is_mapped());

@@ -288,7 +288,12 @@ impl Table {
             return Ok(Some(object));
         }
         let stored = self.mapped.as_ref().and_then(|mapped| mapped.stored(place));
-        stored.map(|stored| Object::data(stored).map(Arc::new)).transpose()
+        stored.map(|stored| self.verified(place, Object::data(stored)).map(Arc::new)).transpose()
+    }
+
+    /// The same leaf; notes that it was verified.
+    fn verified<T>(&self, place: LeafPlace, leaf: Result<T>) -> Result<T> {
+        leaf.inspect(|_| self.mapped.iter().for_each(|mapped| mapped.was_verified(place)))
     }
 
     /// True if the table is mapped, and the leaf was verified there lately.
@@ -311,7 +316,7 @@ impl Table {
     /// A data leaf, from the cache or the medium. It goes to the cache if that admits it.
     fn data(&self, place: LeafPlace) -> Result<Arc<Object>> {
         let admits = |known, bytes| self.library.cache.admits(known, bytes);
-        self.object(place.unit, place.units, Object::data, admits)
+        self.object(place.unit, place.units, |bytes| self.verified(place, Object::data(bytes)), admits)
     }
 
     fn object(
@@ -336,7 +341,8 @@ impl Table {
 
     /// Reads units for a client.
     fn read(&self, unit: usize, out: &mut [u8]) -> Result<()> {
-        if self.mapped.as_ref().is_some_and(|mapped| mapped.copy(unit, out)) {
+        let place = LeafPlace { unit, units: out.len() / self.unit_bytes };
+        if self.mapped.as_ref().is_some_and(|mapped| mapped.copy(place, out)) {
             return Ok(());
         }
         let at = self.reader.read((unit * self.unit_bytes) as u64, out, IoClass::Foreground)?;
