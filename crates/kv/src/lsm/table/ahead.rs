@@ -4,6 +4,7 @@
 //! cache, it is used in place; otherwise each page would be waited for separately.
 
 use super::buffer::Buffer;
+use super::cached::OwnLeaf;
 use super::{LeafPlace, Object, Table};
 use crate::lsm::cache::Place;
 use std::sync::Arc;
@@ -75,9 +76,9 @@ impl Ahead {
             }
         }
         let start = (place.unit - self.unit) * table.unit_bytes;
-        let leaf =
-            |read: &Buffer| Object::data(Buffer::of(&read[start..start + place.units * table.unit_bytes]));
-        Ok(Arc::new(leaf(self.read.as_ref().expect("it holds the leaf"))?))
+        let read = self.read.as_ref().expect("it holds the leaf");
+        let stored = Buffer::of(&read[start..start + place.units * table.unit_bytes]);
+        Ok(Arc::new(Object::data(OwnLeaf::open(stored)?)))
     }
 
     /// Units to read together.

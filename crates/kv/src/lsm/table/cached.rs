@@ -31,6 +31,23 @@ impl Deref for Bytes {
     }
 }
 
+/// A verified data leaf in memory of the store, unpacked.
+pub(super) struct OwnLeaf {
+    pub leaf: Leaf,
+    pub bytes: Buffer,
+    /// It was compressed on the medium.
+    pub packed: bool,
+}
+
+impl OwnLeaf {
+    /// Of bytes as on the medium.
+    pub(super) fn open(stored: Buffer) -> Result<OwnLeaf> {
+        let (leaf, plain) = Leaf::open(&stored)?;
+        let packed = plain.is_some();
+        Ok(OwnLeaf { leaf, bytes: plain.unwrap_or(stored), packed })
+    }
+}
+
 /// A verified object in memory.
 pub(crate) enum Object {
     /// A data leaf. If it was compressed, `bytes` are not those on the medium.
@@ -42,19 +59,15 @@ pub(crate) enum Object {
 }
 
 impl Object {
-    pub(super) fn data(bytes: Buffer) -> Result<Object> {
-        let (leaf, plain) = Leaf::open(&bytes)?;
-        let packed = plain.is_some();
-        Ok(Object::Data { leaf, fences: None, bytes: Bytes::Own(plain.unwrap_or(bytes)), packed })
+    /// A leaf, to be read in order.
+    pub(super) fn data(OwnLeaf { leaf, bytes, packed }: OwnLeaf) -> Object {
+        Object::Data { leaf, fences: None, bytes: Bytes::Own(bytes), packed }
     }
 
     /// The same, with fences for searching it.
-    pub(super) fn searched(bytes: Buffer) -> Result<Object> {
-        let mut object = Object::data(bytes)?;
-        if let Object::Data { leaf, fences, bytes, .. } = &mut object {
-            *fences = Some(EntryFences::new(leaf, bytes)?);
-        }
-        Ok(object)
+    pub(super) fn searched(OwnLeaf { leaf, bytes, packed }: OwnLeaf) -> Result<Object> {
+        let fences = Some(EntryFences::new(&leaf, &bytes)?);
+        Ok(Object::Data { leaf, fences, bytes: Bytes::Own(bytes), packed })
     }
 
     /// A filter, and at byte `index_at` an index leaf.

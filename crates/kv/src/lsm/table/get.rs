@@ -1,12 +1,10 @@
 //! Lookup of a key: root, then the branch of its run with the filter, then a leaf.
 
-use super::buffer::Buffer;
 use super::cached::Object;
 use super::entry_fences::EntryFences;
 use super::leaf::{self, Leaf};
 use super::{LeafPlace, Table};
 use crate::key::Stamp;
-use crate::lsm::cache::Place;
 use std::sync::Arc;
 use vellum_base::Result;
 
@@ -122,19 +120,17 @@ impl Table {
                 return found;
             }
         }
-        let known = Place { table: self.meta.number, unit: place.unit as u32 };
+        let known = self.place(place.unit);
         if let Some(object) = self.library.cache.get(known) {
             return object.get(key, stamp, out);
         }
-        let mut stored = Buffer::new(place.units * self.unit_bytes);
-        self.read(place.unit, &mut stored)?;
-        if self.library.cache.admits(known, stored.len()) {
-            let object = Arc::new(self.verified(place, Object::searched(stored))?);
-            self.keep(known, object.clone());
-            return object.get(key, stamp, out);
+        let own = self.fetch(place)?;
+        if !self.library.cache.admits(known, place.units * self.unit_bytes) {
+            return Ok(copied(own.leaf.get(&own.bytes, key, stamp)?, out));
         }
-        let (leaf, plain) = self.verified(place, Leaf::open(&stored))?;
-        Ok(copied(leaf.get(plain.as_ref().unwrap_or(&stored), key, stamp)?, out))
+        let object = Arc::new(Object::searched(own)?);
+        self.keep(known, object.clone());
+        object.get(key, stamp, out)
     }
 }
 

@@ -4,16 +4,17 @@
 //! 1. A leaf is verified when it is read, and then trusted for the rest of an era ([`Mapping::era`]), as the kernel may
 //!    have to read it from the device again later. While it is trusted only its head is checked: if somebody writes to
 //!    the file, the result is errors, or wrong or missing entries, but never a panic.
-//! 2. Compressed leaves are not used in place: they go to the cache unpacked. Those of one page, those that a scan
-//!    reaches, and those that were verified in this era are copied from the mapping, which saves system calls, and
-//!    verified again each time.
+//! 2. Compressed leaves are unpacked to memory of the store, and go to the cache. Those of one page, those that a scan
+//!    reaches, and those that were verified in this era are unpacked from the mapping, which saves system calls, and
+//!    verified again each time. zstd's decoder, which is not Rust, gets a copy: its input must not change meanwhile.
 //! 3. Where the device cannot be read the mapping shows zeros, and is no longer sound ([`Mapping`]). Nothing taken from
 //!    it since is used, and the table is read as if it were not mapped.
 
 use super::LeafPlace;
 use super::buffer::Buffer;
-use super::cached::{Bytes, Object};
+use super::cached::{Bytes, Object, OwnLeaf};
 use super::leaf::Leaf;
+use super::object::{Codec, Head};
 use crate::media::Mapping;
 use std::ops::Range;
 use std::sync::Arc;
@@ -69,20 +70,26 @@ impl Mapped {
         word.is_some_and(|word| word.load(Relaxed) & 1 << (place.unit % 64) != 0)
     }
 
-    /// Copies an object of so many units. False if it is to be read by a system call instead, which is faster for more
-    /// than a page that was not read lately: in the mapping each page takes a page fault of its own.
-    pub(super) fn copy(&self, place: LeafPlace, out: &mut [u8]) -> bool {
-        let at_hand = |bytes: &&[u8]| bytes.len() <= Mapping::PAGE_BYTES || self.was_checked(place);
-        let Some(bytes) = self.map.get(self.range(place)).filter(at_hand) else { return false };
-        out.copy_from_slice(bytes);
-        self.is_sound()
+    /// True if a leaf takes one page, or was verified in this era. More is read faster by a system call: in the mapping
+    /// each page takes a page fault of its own.
+    pub(super) fn is_at_hand(&self, place: LeafPlace) -> bool {
+        place.units * self.unit_bytes <= Mapping::PAGE_BYTES || self.was_checked(place)
     }
 
-    /// The stored bytes of a leaf; `None` if they are not there. Copied, so that they cannot change while being
-    /// unpacked.
-    pub(super) fn stored(&self, place: LeafPlace) -> Option<Buffer> {
-        let bytes = Buffer::of(self.map.get(self.range(place))?);
-        self.is_sound().then_some(bytes)
+    /// A compressed leaf; `None` if it is not compressed, or the mapping is not sound.
+    pub(super) fn unpacked(&self, place: LeafPlace) -> Result<Option<OwnLeaf>> {
+        let Some(bytes) = self.map.get(self.range(place)) else { return Ok(None) };
+        let opened = Head::parse(bytes).and_then(|head| match head.codec {
+            Codec::None => Ok(None),
+            Codec::Lz4 => Leaf::open(bytes).map(Some),
+            Codec::Zstd => Leaf::open(&Buffer::of(bytes)).map(Some),
+        });
+        if !self.is_sound() {
+            return Ok(None);
+        }
+        let Some((leaf, Some(bytes))) = opened? else { return Ok(None) };
+        self.was_verified(place);
+        Ok(Some(OwnLeaf { leaf, bytes, packed: true }))
     }
 
     /// True if the mapping is sound, and these units are in the page cache.
@@ -133,20 +140,26 @@ mod tests {
     use crate::key::{EntryKind, Stamp};
     use crate::lsm::table::{Grain, TableBuilder};
     use crate::options::Compression;
+    use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    fn place((unit, units): (usize, usize)) -> LeafPlace {
-        LeafPlace { unit, units }
+    fn place(units: usize) -> LeafPlace {
+        LeafPlace { unit: 0, units }
+    }
+
+    /// The mapping of a table with one leaf, and its file.
+    fn of(value: &[u8], compression: Compression) -> (Mapped, File) {
+        let mut builder = TableBuilder::new(1, 10, Grain::default()).packing(compression);
+        builder.add(b"key", Stamp::new(1, EntryKind::Put), value);
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&builder.finish().tail, 0).unwrap();
+        (Mapped::new(Arc::new(Mapping::of(&file).unwrap()), 4096), file)
     }
 
     #[test]
     fn a_leaf_is_believed_for_an_era() {
-        let mut builder = TableBuilder::new(1, 10, Grain::default());
-        builder.add(b"key", Stamp::new(1, EntryKind::Put), &[7; 1000]);
-        let file = tempfile::tempfile().unwrap();
-        file.write_all_at(&builder.finish().tail, 0).unwrap();
-        let mapped = Mapped::new(Arc::new(Mapping::of(&file).unwrap()), 4096);
-        let place = place((0, 1));
+        let (mapped, file) = of(&[7; 1000], Compression::None);
+        let place = place(1);
         assert!(mapped.leaf(place).unwrap().is_some_and(|(_, bytes)| bytes[500] == 7));
         let era = mapped.era.load(Relaxed);
         file.write_all_at(&[8], 500).unwrap();
@@ -157,38 +170,32 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_copied_and_more_is_read_by_a_call_unless_it_was_lately() {
-        let file = tempfile::tempfile().unwrap();
-        file.write_all_at(&[[1; 4096], [2; 4096]].concat(), 0).unwrap();
-        let mapped = Mapped::new(Arc::new(Mapping::of(&file).unwrap()), 4096);
-        let (mut out, [page, both, behind]) = (vec![0; 8192], [(1, 1), (0, 2), (2, 1)].map(place));
-        assert!(mapped.copy(page, &mut out[..4096]) && out[..4096] == [2; 4096]);
-        assert!(!mapped.copy(both, &mut out) && !mapped.copy(behind, &mut out[..4096]));
-        mapped.was_verified(both);
-        assert!(mapped.copy(both, &mut out) && out[..4096] == [1; 4096], "what was read lately is in memory");
-        // What is not there any more cannot be read, and says so.
-        file.set_len(0).unwrap();
-        let first = place((0, 1));
-        assert!(!mapped.copy(first, &mut out[..4096]) && !mapped.is_sound());
-        file.write_all_at(&[1; 4096], 0).unwrap();
-        assert!(!mapped.copy(first, &mut out[..4096]), "it is never believed again");
+    fn a_compressed_leaf_is_unpacked_and_not_believed() {
+        for compression in [Compression::Lz4, Compression::Zstd(1)] {
+            let (mapped, file) = of(&[7; 3000], compression);
+            let place = place(1);
+            assert!(mapped.leaf(place).unwrap().is_none() && !mapped.was_checked(place));
+            let object = Object::data(mapped.unpacked(place).unwrap().unwrap());
+            assert!(object.bytes() > 3000 && object.as_stored().is_none() && !object.is_mapped());
+            file.write_all_at(&[8], 40).unwrap();
+            let damaged = mapped.unpacked(place);
+            assert!(damaged.err().unwrap().to_string().contains("checksum"));
+            // What is not there any more cannot be read, and is never believed again.
+            file.set_len(0).unwrap();
+            assert!(mapped.unpacked(place).unwrap().is_none() && !mapped.is_sound());
+            file.write_all_at(&[1; 4096], 0).unwrap();
+            assert!(mapped.unpacked(place).unwrap().is_none());
+        }
     }
 
     #[test]
-    fn a_compressed_leaf_is_copied_and_not_believed() {
-        let mut builder = TableBuilder::new(1, 10, Grain::default()).packing(Compression::Lz4);
-        builder.add(b"key", Stamp::new(1, EntryKind::Put), &[7; 3000]);
-        let file = tempfile::tempfile().unwrap();
-        file.write_all_at(&builder.finish().tail, 0).unwrap();
-        let mapped = Mapped::new(Arc::new(Mapping::of(&file).unwrap()), 4096);
-        let place = place((0, 1));
-        assert!(mapped.leaf(place).unwrap().is_none() && !mapped.was_checked(place));
-        let object = Object::data(mapped.stored(place).unwrap()).unwrap();
-        assert!(object.bytes() > 3000 && object.as_stored().is_none() && !object.is_mapped());
-        file.write_all_at(&[8], 40).unwrap();
-        let damaged = Object::data(mapped.stored(place).unwrap());
-        assert!(damaged.err().unwrap().to_string().contains("checksum"));
-        file.set_len(0).unwrap();
-        assert!(mapped.stored(place).is_none() && !mapped.is_sound());
+    fn what_takes_more_than_a_page_is_at_hand_once_it_was_verified() {
+        let noise: Vec<u8> = (0..6000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let (mapped, _file) = of(&[noise, vec![7; 6000]].concat(), Compression::Lz4);
+        let place = place(2);
+        assert!(!mapped.is_at_hand(place));
+        assert!(mapped.unpacked(place).unwrap().is_some_and(|leaf| leaf.bytes.len() > 12_000));
+        let era = mapped.era.load(Relaxed);
+        assert!(mapped.is_at_hand(place) || era != mapped.era.load(Relaxed));
     }
 }

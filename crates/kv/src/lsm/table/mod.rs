@@ -59,6 +59,7 @@ use crate::media::{Media, TableReader, check_whole};
 use crate::obsolete::Obsolete;
 use crate::options::CachePolicy;
 use buffer::Buffer;
+use cached::OwnLeaf;
 use filter::FilterCounts;
 use foot::FOOT_BYTES;
 use leaf::{Leaf, LeafCursor};
@@ -270,9 +271,15 @@ impl Table {
 
     /// A branch, from the cache or the medium. It always goes to the cache, as every get in its range needs it.
     fn branch(&self, place: BranchPlace) -> Result<Arc<Object>> {
-        let units = place.filter_units + place.index_units;
-        let index_at = place.filter_units * self.unit_bytes;
-        self.object(place.unit, units, |bytes| Object::branch(bytes, index_at), |_, _| true)
+        let known = self.place(place.unit);
+        if let Some(object) = self.library.cache.get(known) {
+            return Ok(object);
+        }
+        let mut bytes = Buffer::new((place.filter_units + place.index_units) * self.unit_bytes);
+        self.read(place.unit, &mut bytes)?;
+        let branch = Arc::new(Object::branch(bytes, place.filter_units * self.unit_bytes)?);
+        self.keep(known, branch.clone());
+        Ok(branch)
     }
 
     /// A data leaf in mapped memory, if the table is mapped and the leaf is not compressed.
@@ -283,17 +290,11 @@ impl Table {
 
     /// A compressed data leaf, from the cache or from mapped memory.
     fn unpacked(&self, place: LeafPlace) -> Result<Option<Arc<Object>>> {
-        let known = Place { table: self.meta.number, unit: place.unit as u32 };
-        if let Some(object) = self.library.cache.get(known) {
+        if let Some(object) = self.library.cache.get(self.place(place.unit)) {
             return Ok(Some(object));
         }
-        let stored = self.mapped.as_ref().and_then(|mapped| mapped.stored(place));
-        stored.map(|stored| self.verified(place, Object::data(stored)).map(Arc::new)).transpose()
-    }
-
-    /// The same leaf; notes that it was verified.
-    fn verified<T>(&self, place: LeafPlace, leaf: Result<T>) -> Result<T> {
-        leaf.inspect(|_| self.mapped.iter().for_each(|mapped| mapped.was_verified(place)))
+        let Some(mapped) = &self.mapped else { return Ok(None) };
+        Ok(mapped.unpacked(place)?.map(|leaf| Arc::new(Object::data(leaf))))
     }
 
     /// True if the table is mapped, and the leaf was verified there lately.
@@ -315,39 +316,41 @@ impl Table {
 
     /// A data leaf, from the cache or the medium. It goes to the cache if that admits it.
     fn data(&self, place: LeafPlace) -> Result<Arc<Object>> {
-        let admits = |known, bytes| self.library.cache.admits(known, bytes);
-        self.object(place.unit, place.units, |bytes| self.verified(place, Object::data(bytes)), admits)
-    }
-
-    fn object(
-        &self,
-        unit: usize,
-        units: usize,
-        check: impl FnOnce(Buffer) -> Result<Object>,
-        admits: impl FnOnce(Place, usize) -> bool,
-    ) -> Result<Arc<Object>> {
-        let place = Place { table: self.meta.number, unit: unit as u32 };
-        if let Some(object) = self.library.cache.get(place) {
+        let known = self.place(place.unit);
+        if let Some(object) = self.library.cache.get(known) {
             return Ok(object);
         }
-        let mut bytes = Buffer::new(units * self.unit_bytes);
-        self.read(unit, &mut bytes)?;
-        let object = Arc::new(check(bytes)?);
-        if admits(place, units * self.unit_bytes) {
-            self.keep(place, object.clone());
+        let object = Arc::new(Object::data(self.fetch(place)?));
+        if self.library.cache.admits(known, place.units * self.unit_bytes) {
+            self.keep(known, object.clone());
         }
         Ok(object)
     }
 
+    /// A data leaf that is not in the cache: from mapped memory, if it is compressed there, or from the medium.
+    fn fetch(&self, place: LeafPlace) -> Result<OwnLeaf> {
+        if let Some(mapped) = self.mapped.as_ref().filter(|mapped| mapped.is_at_hand(place))
+            && let Some(leaf) = mapped.unpacked(place)?
+        {
+            return Ok(leaf);
+        }
+        let mut stored = Buffer::new(place.units * self.unit_bytes);
+        self.read(place.unit, &mut stored)?;
+        let leaf = OwnLeaf::open(stored)?;
+        self.mapped.iter().for_each(|mapped| mapped.was_verified(place));
+        Ok(leaf)
+    }
+
     /// Reads units for a client.
     fn read(&self, unit: usize, out: &mut [u8]) -> Result<()> {
-        let place = LeafPlace { unit, units: out.len() / self.unit_bytes };
-        if self.mapped.as_ref().is_some_and(|mapped| mapped.copy(place, out)) {
-            return Ok(());
-        }
         let at = self.reader.read((unit * self.unit_bytes) as u64, out, IoClass::Foreground)?;
         self.library.env.sleep_until(at);
         Ok(())
+    }
+
+    /// What the cache knows an object by.
+    fn place(&self, unit: usize) -> Place {
+        Place { table: self.meta.number, unit: unit as u32 }
     }
 
     /// Gives an object to the cache.

@@ -4,6 +4,7 @@
 //! written to a file.
 
 use super::buffer::Buffer;
+use super::cached::OwnLeaf;
 use super::{Library, Object};
 use crate::lsm::cache::Place;
 use std::collections::BTreeMap;
@@ -52,7 +53,7 @@ impl Library {
             let start = (unit - first_unit) * unit_bytes;
             let own = Buffer::of(&bytes[start..start + count * unit_bytes]);
             let object = match filter_units {
-                None => Object::searched(own),
+                None => OwnLeaf::open(own).and_then(Object::searched),
                 Some(filter_units) => Object::branch(own, filter_units * unit_bytes),
             };
             if let Ok(object) = object {
