@@ -15,10 +15,10 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 /// `cache_bytes`; for each compaction task twice `compaction_bytes`, and 2 MiB of output buffers; about a
 /// ten-thousandth of the bytes of all tables, for their roots. In addition: up to 1 + `memtables_max` memtables for
 /// each iterator that is held while as many are written; buffers of calls in progress (a batch; a value or two for each
-/// table that a scan reads from); 256 KiB of buffers for each thread that reads what is not mapped, or compressed; a
-/// leaf of keys for each run of a table, where keys are long; and what the allocator does not return to the system.
-/// That of glibc caches memory for each thread, most of all where files are not mapped; `MALLOC_ARENA_MAX=1` prevents
-/// that.
+/// table that a scan reads from); 256 KiB of buffers for each thread that reads or compacts; a 32nd of the cache, as
+/// buffers are a little longer than compressed leaves; a leaf of keys for each run of a table, where keys are long; and
+/// what the allocator does not return to the system. That of glibc caches memory for each thread, most of all where
+/// files are not mapped; `MALLOC_ARENA_MAX=1` prevents that.
 ///
 /// Open files, in a directory: one for each table (about one per 64 MiB of data), one for each log, and ten more. When
 /// the process reaches its limit of open files, operations fail with [`vellum_base::Kind::NoSpace`]; they succeed again

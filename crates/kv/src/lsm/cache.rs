@@ -9,6 +9,7 @@
 
 use crate::lsm::striped::Striped;
 use crate::lsm::table::Object;
+use crate::lsm::units::Units;
 use std::sync::Arc;
 use vellum_base::hash::FixedMap;
 use vellum_base::sync::Mutex;
@@ -140,6 +141,11 @@ impl Cache {
         let removed = shard.index.get(&place).copied().map(|at| shard.take(at));
         drop(shard);
         drop(removed); // frees memory outside the lock
+    }
+
+    /// The same for those that begin at these units of a table, or places of a log.
+    pub(crate) fn remove_units(&self, table: u64, units: &Units) {
+        units.iter().for_each(|unit| self.remove(Place { table, unit: unit as u32 }));
     }
 
     /// Bytes held.

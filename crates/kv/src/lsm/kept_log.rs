@@ -10,8 +10,8 @@
 use crate::bytes::{Fields, put_varint, u32_at};
 use crate::journal::{Area, LogPart};
 use crate::lsm::cache::Place;
-use crate::lsm::cached_units::CachedUnits;
 use crate::lsm::table::{Library, Object};
+use crate::lsm::units::Units;
 use crate::media::{AreaReader, Mapping, Media};
 use crate::options::CachePolicy;
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ pub(crate) struct KeptLog {
     /// See [`crate::Options::map_files`].
     map: Option<Arc<Mapping>>,
     /// Cache keys of its values.
-    cached: CachedUnits,
+    cached: Units,
     library: Arc<Library>,
     is_obsolete: AtomicBool,
 }
@@ -132,7 +132,7 @@ impl KeptLog {
         self.library.pointed_reads.add(1);
         self.value(pointer, out)?;
         if let Some(place) = place.filter(|place| cache.admits(*place, out.len())) {
-            self.cached.mark(place.unit);
+            self.cached.mark(place.unit as usize);
             cache.insert(place, Arc::new(Object::Value { pointer: *pointer, bytes: out[..].into() }));
         }
         Ok(())
@@ -179,7 +179,7 @@ impl Drop for KeptLog {
     fn drop(&mut self) {
         if self.is_obsolete.load(Relaxed) {
             if self.library.policy == CachePolicy::CompactionAware {
-                self.cached.leave(&self.library.cache, self.number);
+                self.library.cache.remove_units(self.number, &self.cached);
             }
             self.library.obsolete.add_log(self.number);
         }
@@ -203,7 +203,7 @@ impl KeptLogs {
                 let (number, bytes, library) = (part.number, reader.bytes()?, library.clone());
                 let map = library.map_files.then(|| reader.map()).flatten();
                 let units = bytes as usize / POINTED_BYTES_MIN + 1;
-                let (cached, is_obsolete) = (CachedUnits::of(units), AtomicBool::new(false));
+                let (cached, is_obsolete) = (Units::of(units), AtomicBool::new(false));
                 Arc::new(KeptLog { number, bytes, reader, map, cached, library, is_obsolete })
             }
         };

@@ -7,7 +7,6 @@
 pub(crate) mod background;
 pub(crate) mod budget;
 pub(crate) mod cache;
-pub(crate) mod cached_units;
 pub(crate) mod checkpoint;
 pub(crate) mod compaction;
 pub(crate) mod core;
@@ -31,6 +30,7 @@ pub(crate) mod stat;
 pub(crate) mod store;
 pub(crate) mod striped;
 pub(crate) mod table;
+pub(crate) mod units;
 pub(crate) mod verify;
 pub(crate) mod version;
 pub(crate) mod wait;

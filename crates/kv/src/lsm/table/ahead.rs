@@ -1,12 +1,11 @@
 //! Read-ahead of scans: from the third consecutive leaf on, following leaves are read together, twice as many each
 //! time. They do not go to the cache, as scans rarely read a leaf again, but cached leaves are used. Once reads have
 //! their largest size, further ranges are announced to the medium. If the table is mapped and the range is in the page
-//! cache, it is used in place; otherwise each page would be waited for separately.
+//! cache, or the leaf was verified lately, it is used in place; otherwise each page would be waited for separately.
 
 use super::buffer::Buffer;
 use super::cached::OwnLeaf;
 use super::{LeafPlace, Object, Table};
-use crate::lsm::cache::Place;
 use std::sync::Arc;
 use vellum_base::{Result, Task};
 
@@ -59,15 +58,14 @@ impl Ahead {
         {
             return Ok(object);
         }
-        let known = Place { table: table.meta.number, unit: place.unit as u32 };
-        if let Some(object) = table.library.cache.get(known) {
+        if let Some(object) = table.library.cache.get(table.place(place.unit)) {
             return Ok(object);
         }
         if !self.holds(table, place) {
             let units = self.units(table, place, run_end);
             let is_long = self.bytes == BYTES_MAX;
             self.bytes = (self.bytes * 2).min(BYTES_MAX);
-            self.read = None; // its memory is used again
+            self.read = None; // a read of the same size has its memory
             let mut read = Buffer::new(units * table.unit_bytes);
             table.read(place.unit, &mut read)?;
             (self.unit, self.read) = (place.unit, Some(read));
@@ -77,8 +75,8 @@ impl Ahead {
         }
         let start = (place.unit - self.unit) * table.unit_bytes;
         let read = self.read.as_ref().expect("it holds the leaf");
-        let stored = Buffer::of(&read[start..start + place.units * table.unit_bytes]);
-        Ok(Arc::new(Object::data(OwnLeaf::open(stored)?)))
+        let leaf = OwnLeaf::of(&read[start..start + place.units * table.unit_bytes])?;
+        Ok(Arc::new(Object::data(leaf)))
     }
 
     /// Units to read together.
@@ -90,7 +88,7 @@ impl Ahead {
     /// The leaf where the table is mapped, if the kernel has it, and all that would be read with it, in memory.
     fn mapped(&mut self, table: &Table, place: LeafPlace, run_end: usize) -> Result<Option<Arc<Object>>> {
         let Some(resident) = self.resident else { return Ok(None) };
-        if place.unit + place.units <= resident || table.was_checked(place) {
+        if place.unit + place.units <= resident || table.was_verified(place) {
             return Self::at_hand(table, place);
         }
         let units = self.units(table, place, run_end);

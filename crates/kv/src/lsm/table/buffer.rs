@@ -1,6 +1,6 @@
 //! Memory for objects of tables and for reads. Each thread keeps some of what it let go of for reuse: an allocator
-//! serves pieces of this size under a lock, for which clients would wait where one frees what another allocated, as a
-//! shared cache makes them.
+//! serves pieces of this size under a lock, for which clients would wait, as with a shared cache one frees what another
+//! allocated.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 const KEPT_BYTES_MAX: usize = 256 << 10;
 /// Shorter buffers are not kept: allocators have such memory at hand for each thread.
 const KEPT_BYTES_MIN: usize = 1 << 10;
-/// A buffer has at most this share more memory than was asked for: leaves that were compressed differ in length.
+/// A buffer has at most one in so many bytes more than was asked for: leaves that were compressed differ in length.
 const SLACK: usize = 32;
 
 thread_local! {
@@ -25,7 +25,6 @@ struct Kept {
 
 /// Bytes with unspecified contents at first. When it is dropped the thread keeps its memory; there may be several of a
 /// thread, as the tasks of a simulation share one.
-#[derive(Default)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
     len: usize,
@@ -34,7 +33,11 @@ pub(crate) struct Buffer {
 impl Buffer {
     pub(crate) fn new(len: usize) -> Buffer {
         let kept = KEPT.try_with(|kept| kept.borrow_mut().take(len)); // a thread that ends has none
-        Buffer { bytes: kept.ok().flatten().unwrap_or_else(|| vec![0; len]), len }
+        let mut bytes = kept.ok().flatten().unwrap_or_else(|| vec![0; len]);
+        if cfg!(debug_assertions) {
+            bytes.fill(0xA5); // nobody may count on what it had
+        }
+        Buffer { bytes, len }
     }
 
     /// A copy of `bytes`.

@@ -41,6 +41,13 @@ pub(super) struct OwnLeaf {
 
 impl OwnLeaf {
     /// Of bytes as on the medium.
+    pub(super) fn of(stored: &[u8]) -> Result<OwnLeaf> {
+        let (leaf, plain) = Leaf::open(stored)?;
+        let packed = plain.is_some();
+        Ok(OwnLeaf { leaf, bytes: plain.unwrap_or_else(|| Buffer::of(stored)), packed })
+    }
+
+    /// The same; what is not compressed is not copied.
     pub(super) fn open(stored: Buffer) -> Result<OwnLeaf> {
         let (leaf, plain) = Leaf::open(&stored)?;
         let packed = plain.is_some();
@@ -152,7 +159,7 @@ impl Object {
         }
     }
 
-    /// A data leaf of so many zeros, for tests of the cache.
+    /// A data leaf of so many bytes, for tests of the cache.
     #[cfg(test)]
     pub(crate) fn for_test(bytes: usize) -> Object {
         let (mut builder, mut out) = (super::leaf_build::LeafBuilder::default(), Vec::new());

@@ -51,7 +51,7 @@ impl Leaf {
         }
     }
 
-    /// Checks the data leaf at the start of `bytes`. If it is compressed, the result refers to its unpacked bytes, which
+    /// Checks the data leaf at the start of `bytes`. If it is compressed, the leaf is that of its unpacked bytes, which
     /// are returned, too.
     pub(crate) fn open(bytes: &[u8]) -> Result<(Leaf, Option<Buffer>)> {
         let head = Head::parse(bytes)?;

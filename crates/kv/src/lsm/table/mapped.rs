@@ -1,12 +1,12 @@
-//! Data leaves of a memory-mapped table. They are neither copied nor cached, if they are in the page cache or take one
-//! page to be read.
+//! Data leaves of a memory-mapped table, if they are in the page cache or take one page to be read.
 //!
-//! 1. A leaf is verified when it is read, and then trusted for the rest of an era ([`Mapping::era`]), as the kernel may
-//!    have to read it from the device again later. While it is trusted only its head is checked: if somebody writes to
-//!    the file, the result is errors, or wrong or missing entries, but never a panic.
-//! 2. Compressed leaves are unpacked to memory of the store, and go to the cache. Those of one page, those that a scan
-//!    reaches, and those that were verified in this era are unpacked from the mapping, which saves system calls, and
-//!    verified again each time. zstd's decoder, which is not Rust, gets a copy: its input must not change meanwhile.
+//! 1. An uncompressed leaf is used in place. It is verified when it is read, and then trusted for the rest of an era
+//!    ([`Mapping::era`]), as the kernel may have to read it from the device again later. While it is trusted only its
+//!    head is checked: if somebody writes to the file, the result is errors, or wrong or missing entries, but never a
+//!    panic.
+//! 2. A compressed leaf is copied, verified and unpacked each time, as the result goes to the cache. One of several
+//!    pages is taken from the mapping if it was read in this era: it is probably in the page cache, and to be certain
+//!    would take a system call.
 //! 3. Where the device cannot be read the mapping shows zeros, and is no longer sound ([`Mapping`]). Nothing taken from
 //!    it since is used, and the table is read as if it were not mapped.
 
@@ -14,7 +14,7 @@ use super::LeafPlace;
 use super::buffer::Buffer;
 use super::cached::{Bytes, Object, OwnLeaf};
 use super::leaf::Leaf;
-use super::object::{Codec, Head};
+use crate::lsm::units::Units;
 use crate::media::Mapping;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,71 +25,79 @@ use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(super) struct Mapped {
     map: Arc<Mapping>,
     unit_bytes: usize,
-    /// One bit per unit: the leaf that begins there was verified in this era.
-    checked: Box<[AtomicU64]>,
+    /// Where leaves begin that were verified in this era: uncompressed ones in the mapping, compressed ones anywhere.
+    verified: Units,
     era: AtomicU64,
+    /// Where compressed leaves begin, as far as known.
+    packed: Units,
 }
 
 impl Mapped {
     pub(super) fn new(map: Arc<Mapping>, unit_bytes: usize) -> Mapped {
-        let words = map.len().div_ceil(unit_bytes * 64);
-        let checked = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Mapped { map, unit_bytes, checked, era: AtomicU64::new(0) }
+        let units = || Units::of(map.len().div_ceil(unit_bytes));
+        let (verified, packed) = (units(), units());
+        Mapped { map, unit_bytes, verified, era: AtomicU64::new(0), packed }
     }
 
     /// The leaf at `place` and its bytes; `None` if it is compressed, not at hand, or the mapping is not sound. After
     /// taking anything from these bytes the caller must check [`Mapped::is_sound`].
     pub(super) fn leaf(&self, place: LeafPlace) -> Result<Option<(Leaf, &[u8])>> {
-        let range = self.range(place);
-        let was_checked = self.was_checked(place);
-        let bytes = if was_checked { self.map.get(range) } else { self.map.at_hand(range) };
+        if self.packed.has(place.unit) {
+            return Ok(None); // it may be in the cache: none of its pages is touched
+        }
+        let was_verified = self.was_verified(place);
+        let bytes = match was_verified {
+            true => self.map.get(self.range(place)),
+            false => self.map.at_hand(self.range(place)),
+        };
         let Some(bytes) = bytes else { return Ok(None) };
-        let leaf = Leaf::plain(bytes, was_checked);
+        let leaf = Leaf::plain(bytes, was_verified);
         if !self.is_sound() {
             return Ok(None);
         }
         let leaf = leaf?;
-        if leaf.is_some() && !was_checked {
-            self.was_verified(place);
+        match leaf {
+            None => self.packed.mark(place.unit),
+            Some(_) if !was_verified => self.verified.mark(place.unit),
+            Some(_) => {}
         }
         Ok(leaf.map(|leaf| (leaf, bytes)))
     }
 
-    /// To be called when a leaf was verified, wherever it was read.
-    pub(super) fn was_verified(&self, place: LeafPlace) {
-        if let Some(word) = self.checked.get(place.unit / 64) {
-            word.fetch_or(1 << (place.unit % 64), Relaxed);
-        }
-    }
-
     /// True if the leaf was verified in this era. So it is probably in the page cache; to be certain would take a
     /// system call, as much as reading it.
-    pub(super) fn was_checked(&self, place: LeafPlace) -> bool {
+    pub(super) fn was_verified(&self, place: LeafPlace) -> bool {
         self.doubt();
-        let word = self.checked.get(place.unit / 64);
-        word.is_some_and(|word| word.load(Relaxed) & 1 << (place.unit % 64) != 0)
+        self.verified.has(place.unit)
     }
 
-    /// True if a leaf takes one page, or was verified in this era. More is read faster by a system call: in the mapping
-    /// each page takes a page fault of its own.
-    pub(super) fn is_at_hand(&self, place: LeafPlace) -> bool {
-        place.units * self.unit_bytes <= Mapping::PAGE_BYTES || self.was_checked(place)
+    /// Notes that a compressed leaf was verified.
+    pub(super) fn verified_packed(&self, place: LeafPlace) {
+        self.packed.mark(place.unit);
+        self.verified.mark(place.unit);
+    }
+
+    /// A compressed leaf that takes one page or was verified in this era. More is read faster by a system call: in the
+    /// mapping each page takes a page fault of its own.
+    pub(super) fn unpacked_at_hand(&self, place: LeafPlace) -> Result<Option<OwnLeaf>> {
+        match place.units * self.unit_bytes <= Mapping::PAGE_BYTES || self.was_verified(place) {
+            true => self.unpacked(place),
+            false => Ok(None),
+        }
     }
 
     /// A compressed leaf; `None` if it is not compressed, or the mapping is not sound.
     pub(super) fn unpacked(&self, place: LeafPlace) -> Result<Option<OwnLeaf>> {
         let Some(bytes) = self.map.get(self.range(place)) else { return Ok(None) };
-        let opened = Head::parse(bytes).and_then(|head| match head.codec {
-            Codec::None => Ok(None),
-            Codec::Lz4 => Leaf::open(bytes).map(Some),
-            Codec::Zstd => Leaf::open(&Buffer::of(bytes)).map(Some),
-        });
+        let stored = Buffer::of(bytes);
         if !self.is_sound() {
             return Ok(None);
         }
-        let Some((leaf, Some(bytes))) = opened? else { return Ok(None) };
-        self.was_verified(place);
-        Ok(Some(OwnLeaf { leaf, bytes, packed: true }))
+        let leaf = OwnLeaf::of(&stored)?;
+        if leaf.packed {
+            self.verified_packed(place);
+        }
+        Ok(leaf.packed.then_some(leaf))
     }
 
     /// True if the mapping is sound, and these units are in the page cache.
@@ -112,7 +120,7 @@ impl Mapped {
     fn doubt(&self) {
         let (era, now) = (self.era.load(Relaxed), Mapping::era());
         if era != now && self.era.compare_exchange(era, now, Relaxed, Relaxed).is_ok() {
-            self.checked.iter().for_each(|word| word.store(0, Relaxed));
+            self.verified.clear();
         }
     }
 
@@ -174,7 +182,7 @@ mod tests {
         for compression in [Compression::Lz4, Compression::Zstd(1)] {
             let (mapped, file) = of(&[7; 3000], compression);
             let place = place(1);
-            assert!(mapped.leaf(place).unwrap().is_none() && !mapped.was_checked(place));
+            assert!(mapped.leaf(place).unwrap().is_none() && !mapped.was_verified(place));
             let object = Object::data(mapped.unpacked(place).unwrap().unwrap());
             assert!(object.bytes() > 3000 && object.as_stored().is_none() && !object.is_mapped());
             file.write_all_at(&[8], 40).unwrap();
@@ -189,13 +197,15 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_more_than_a_page_is_at_hand_once_it_was_verified() {
+    fn what_takes_more_than_a_page_is_at_hand_once_it_was_read() {
         let noise: Vec<u8> = (0..6000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let (mapped, _file) = of(&[noise, vec![7; 6000]].concat(), Compression::Lz4);
-        let place = place(2);
-        assert!(!mapped.is_at_hand(place));
+        let (place, at_hand) = (place(2), |place| mapped.unpacked_at_hand(place).unwrap());
+        assert!(at_hand(place).is_none());
         assert!(mapped.unpacked(place).unwrap().is_some_and(|leaf| leaf.bytes.len() > 12_000));
         let era = mapped.era.load(Relaxed);
-        assert!(mapped.is_at_hand(place) || era != mapped.era.load(Relaxed));
+        assert!(at_hand(place).is_some() || era != mapped.era.load(Relaxed));
+        mapped.era.store(0, Relaxed);
+        assert!(at_hand(place).is_none() && mapped.leaf(place).unwrap().is_none());
     }
 }

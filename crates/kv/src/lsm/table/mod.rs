@@ -51,10 +51,10 @@ use crate::bytes::Fields;
 use crate::journal::{LogPart, TableMeta};
 use crate::key::Stamp;
 use crate::lsm::cache::{Cache, Place};
-use crate::lsm::cached_units::CachedUnits;
 use crate::lsm::compaction::Piece;
 use crate::lsm::kept_log::{KeptLog, KeptLogs};
 use crate::lsm::striped::Striped;
+use crate::lsm::units::Units;
 use crate::media::{Media, TableReader, check_whole};
 use crate::obsolete::Obsolete;
 use crate::options::CachePolicy;
@@ -103,7 +103,7 @@ pub(crate) struct Table {
     pub data_bytes: u64,
     obsolete: AtomicBool,
     /// First units of objects that went to the cache.
-    cached: CachedUnits,
+    cached: Units,
     /// The logs that it points into.
     pub logs: Vec<Arc<KeptLog>>,
 }
@@ -144,8 +144,8 @@ impl Table {
         let Parts { unit_bytes, root, root_bytes, root_unit, own_seq, data_bytes } =
             result.map_err(|e| e.context(format!("table {}", meta.number)))?;
         let obsolete = AtomicBool::new(false);
-        let cached = CachedUnits::of(root_unit);
-        library.warmed.take(meta.number).into_iter().for_each(|unit| cached.mark(unit));
+        let cached = Units::of(root_unit);
+        library.warmed.take(meta.number).into_iter().for_each(|unit| cached.mark(unit as usize));
         Ok(Table {
             meta,
             unit_bytes,
@@ -297,9 +297,9 @@ impl Table {
         Ok(mapped.unpacked(place)?.map(|leaf| Arc::new(Object::data(leaf))))
     }
 
-    /// True if the table is mapped, and the leaf was verified there lately.
-    fn was_checked(&self, place: LeafPlace) -> bool {
-        self.mapped.as_ref().is_some_and(|mapped| mapped.was_checked(place))
+    /// True if the table is mapped, and the leaf was verified lately.
+    fn was_verified(&self, place: LeafPlace) -> bool {
+        self.mapped.as_ref().is_some_and(|mapped| mapped.was_verified(place))
     }
 
     /// True if the table is mapped, and these units are in the page cache.
@@ -329,15 +329,17 @@ impl Table {
 
     /// A data leaf that is not in the cache: from mapped memory, if it is compressed there, or from the medium.
     fn fetch(&self, place: LeafPlace) -> Result<OwnLeaf> {
-        if let Some(mapped) = self.mapped.as_ref().filter(|mapped| mapped.is_at_hand(place))
-            && let Some(leaf) = mapped.unpacked(place)?
+        if let Some(mapped) = &self.mapped
+            && let Some(leaf) = mapped.unpacked_at_hand(place)?
         {
             return Ok(leaf);
         }
         let mut stored = Buffer::new(place.units * self.unit_bytes);
         self.read(place.unit, &mut stored)?;
         let leaf = OwnLeaf::open(stored)?;
-        self.mapped.iter().for_each(|mapped| mapped.was_verified(place));
+        if let (true, Some(mapped)) = (leaf.packed, &self.mapped) {
+            mapped.verified_packed(place);
+        }
         Ok(leaf)
     }
 
@@ -355,7 +357,7 @@ impl Table {
 
     /// Gives an object to the cache.
     fn keep(&self, place: Place, object: Arc<Object>) {
-        self.cached.mark(place.unit);
+        self.cached.mark(place.unit as usize);
         self.library.cache.insert(place, object);
     }
 
@@ -405,7 +407,7 @@ impl Drop for Table {
     fn drop(&mut self) {
         if self.obsolete.load(Relaxed) {
             if self.library.policy == CachePolicy::CompactionAware {
-                self.cached.leave(&self.library.cache, self.meta.number);
+                self.library.cache.remove_units(self.meta.number, &self.cached);
             }
             self.logs.clear(); // those that no other table points into are buried first
             self.library.obsolete.add_table(self.meta.number);

@@ -51,10 +51,10 @@ impl Library {
         let mut units = Vec::with_capacity(pieces.len());
         for Piece { unit, units: count, filter_units } in pieces {
             let start = (unit - first_unit) * unit_bytes;
-            let own = Buffer::of(&bytes[start..start + count * unit_bytes]);
+            let stored = &bytes[start..start + count * unit_bytes];
             let object = match filter_units {
-                None => OwnLeaf::open(own).and_then(Object::searched),
-                Some(filter_units) => Object::branch(own, filter_units * unit_bytes),
+                None => OwnLeaf::of(stored).and_then(Object::searched),
+                Some(filter_units) => Object::branch(Buffer::of(stored), filter_units * unit_bytes),
             };
             if let Ok(object) = object {
                 self.cache.insert(Place { table, unit: unit as u32 }, Arc::new(object));
