@@ -31,7 +31,14 @@ impl Units {
 
     /// Those that it has, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
-        (0..self.0.len() * 64).filter(|unit| self.has(*unit))
+        self.0.iter().enumerate().flat_map(|(at, word)| {
+            let mut bits = word.load(Relaxed);
+            std::iter::from_fn(move || {
+                let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+                bits &= bits - 1;
+                Some(at * 64 + bit)
+            })
+        })
     }
 }
 

@@ -58,7 +58,7 @@ impl Ahead {
         {
             return Ok(object);
         }
-        if let Some(object) = table.library.cache.get(table.place(place.unit)) {
+        if let Some(object) = table.library.cache.get(table.cache_key(place.unit)) {
             return Ok(object);
         }
         if !self.holds(table, place) {

@@ -42,16 +42,16 @@ pub(super) struct OwnLeaf {
 impl OwnLeaf {
     /// Of bytes as on the medium.
     pub(super) fn of(stored: &[u8]) -> Result<OwnLeaf> {
-        let (leaf, plain) = Leaf::open(stored)?;
-        let packed = plain.is_some();
-        Ok(OwnLeaf { leaf, bytes: plain.unwrap_or_else(|| Buffer::of(stored)), packed })
+        Ok(OwnLeaf::new(Leaf::open(stored)?, || Buffer::of(stored)))
     }
 
     /// The same; what is not compressed is not copied.
     pub(super) fn open(stored: Buffer) -> Result<OwnLeaf> {
-        let (leaf, plain) = Leaf::open(&stored)?;
-        let packed = plain.is_some();
-        Ok(OwnLeaf { leaf, bytes: plain.unwrap_or(stored), packed })
+        Ok(OwnLeaf::new(Leaf::open(&stored)?, || stored))
+    }
+
+    fn new((leaf, plain): (Leaf, Option<Buffer>), stored: impl FnOnce() -> Buffer) -> OwnLeaf {
+        OwnLeaf { leaf, packed: plain.is_some(), bytes: plain.unwrap_or_else(stored) }
     }
 }
 

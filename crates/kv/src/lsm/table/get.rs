@@ -120,7 +120,7 @@ impl Table {
                 return found;
             }
         }
-        let known = self.place(place.unit);
+        let known = self.cache_key(place.unit);
         if let Some(object) = self.library.cache.get(known) {
             return object.get(key, stamp, out);
         }

@@ -72,7 +72,7 @@ impl Mapped {
     }
 
     /// Notes that a compressed leaf was verified.
-    pub(super) fn verified_packed(&self, place: LeafPlace) {
+    pub(super) fn note_packed(&self, place: LeafPlace) {
         self.packed.mark(place.unit);
         self.verified.mark(place.unit);
     }
@@ -93,9 +93,9 @@ impl Mapped {
         if !self.is_sound() {
             return Ok(None);
         }
-        let leaf = OwnLeaf::of(&stored)?;
+        let leaf = OwnLeaf::open(stored)?;
         if leaf.packed {
-            self.verified_packed(place);
+            self.note_packed(place);
         }
         Ok(leaf.packed.then_some(leaf))
     }

@@ -271,7 +271,7 @@ impl Table {
 
     /// A branch, from the cache or the medium. It always goes to the cache, as every get in its range needs it.
     fn branch(&self, place: BranchPlace) -> Result<Arc<Object>> {
-        let known = self.place(place.unit);
+        let known = self.cache_key(place.unit);
         if let Some(object) = self.library.cache.get(known) {
             return Ok(object);
         }
@@ -290,7 +290,7 @@ impl Table {
 
     /// A compressed data leaf, from the cache or from mapped memory.
     fn unpacked(&self, place: LeafPlace) -> Result<Option<Arc<Object>>> {
-        if let Some(object) = self.library.cache.get(self.place(place.unit)) {
+        if let Some(object) = self.library.cache.get(self.cache_key(place.unit)) {
             return Ok(Some(object));
         }
         let Some(mapped) = &self.mapped else { return Ok(None) };
@@ -316,7 +316,7 @@ impl Table {
 
     /// A data leaf, from the cache or the medium. It goes to the cache if that admits it.
     fn data(&self, place: LeafPlace) -> Result<Arc<Object>> {
-        let known = self.place(place.unit);
+        let known = self.cache_key(place.unit);
         if let Some(object) = self.library.cache.get(known) {
             return Ok(object);
         }
@@ -338,7 +338,7 @@ impl Table {
         self.read(place.unit, &mut stored)?;
         let leaf = OwnLeaf::open(stored)?;
         if let (true, Some(mapped)) = (leaf.packed, &self.mapped) {
-            mapped.verified_packed(place);
+            mapped.note_packed(place);
         }
         Ok(leaf)
     }
@@ -350,8 +350,7 @@ impl Table {
         Ok(())
     }
 
-    /// What the cache knows an object by.
-    fn place(&self, unit: usize) -> Place {
+    fn cache_key(&self, unit: usize) -> Place {
         Place { table: self.meta.number, unit: unit as u32 }
     }
 

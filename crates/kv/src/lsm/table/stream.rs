@@ -148,7 +148,7 @@ impl TableStream {
             return Ok(None);
         }
         let library = &self.table.library;
-        let place = self.table.place(self.unit);
+        let place = self.table.cache_key(self.unit);
         let cached = library.cache.get(place);
         let bytes = match cached.as_deref().and_then(Object::as_stored) {
             Some(bytes) => bytes.to_vec(),
@@ -186,7 +186,7 @@ impl TableStream {
     /// The place of the current object.
     fn place(&self) -> Place {
         let unit = self.unit - (self.bytes.len() - self.start) / self.table.unit_bytes;
-        self.table.place(unit)
+        self.table.cache_key(unit)
     }
 
     /// Adds the current leaf to the cache, as a client's read would.
