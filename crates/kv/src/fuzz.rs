@@ -104,6 +104,7 @@ mod tests {
             super::log(&bytes);
             super::manifest(&bytes);
             super::zones(&bytes);
+            super::extents(&bytes);
             super::pointer(&bytes);
             super::segment(&bytes);
         }

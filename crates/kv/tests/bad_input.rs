@@ -3,7 +3,7 @@
 
 use crate::doubtful::{Doubtful, Fault};
 use crate::files::open as open_doubtful;
-use crate::harness::{Model, Op, apply, assert_same, batch_of, directory, open};
+use crate::harness::{Model, Op, apply, assert_same, batch_of, directory, open, skipped};
 use crate::history::{History, Style};
 use crate::lives::end_at_every_call;
 use rand::rngs::SmallRng;
@@ -104,7 +104,7 @@ fn a_directory_that_takes_no_writes() {
     };
     mode(0o555);
     if std::fs::write(dir.path().join("probe"), b"").is_ok() {
-        println!("skipped: this user may write everywhere");
+        skipped("this user may write everywhere");
         std::fs::remove_file(dir.path().join("probe")).unwrap();
     } else {
         let writes = Directory::open(dir.path(), DirectoryOptions::default()).and_then(|media| open(media));

@@ -1,7 +1,7 @@
 //! Directories of other programs, stores of other kinds, and places where nothing may be written: said by name, and
 //! nothing is changed.
 
-use crate::harness::{directory, open, repair, small};
+use crate::harness::{directory, open, repair, skipped, small};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -247,7 +247,7 @@ impl ReadOnlyMount {
             done.is_ok_and(|done| done.status.success())
         };
         if !mount(&["--bind".as_ref(), dir.as_ref()]) {
-            eprintln!("skipped: nothing can be mounted here");
+            skipped("nothing can be mounted here");
             return None;
         }
         let mounted = ReadOnlyMount(at);

@@ -1,5 +1,6 @@
 //! Small file systems of their own, for who may mount them.
 
+use crate::harness::skipped;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -52,7 +53,7 @@ impl Mounted {
         let (root, image) = (dir.path().join("root"), dir.path().join("image"));
         std::fs::create_dir(&root).unwrap();
         if !make(&root.display().to_string(), &image.display().to_string(), bytes) {
-            eprintln!("skipped: one kind of file system cannot be made or mounted here");
+            skipped("one kind of file system cannot be made or mounted here");
             return None;
         }
         Some(Mounted { root, image, _dir: dir })

@@ -16,19 +16,20 @@ for path in reports:
 rows = []
 for (workload, clients), rounds in sorted(runs.items(), reverse=True):
     rates = [run["requests_per_wall_second"] / 1e6 for run in rounds]
-    rate, reads_only = statistics.median(rates), workload == "ycsb-c"
+    rate = statistics.median(rates)
+    merged = "" if workload == "ycsb-c" else "; each update is flushed and merged on that core, too"
     rows.append(
         {
             "claim": f"{workload} on a modelled board, {clients} client{'s' if clients > 1 else ''} at a time: requests a second of wall time",
             "command": command,
-            "holds": rate >= TARGET if reads_only else None,
+            "holds": rate >= TARGET,
             "ours": f"{rate:.2f} M/s ({min(rates):.2f} to {max(rates):.2f})",
-            "target": f"at least {TARGET:g} M/s" if reads_only else "shown, no target",
-            "why": f"median of {len(rates)} rounds in turn; {rounds[0]['cache_hit_share']:.1%} of lookups hit the cache; one core, the store's own code under the simulator's clock",
+            "target": f"at least {TARGET:g} M/s",
+            "why": f"median of {len(rates)} rounds in turn; {rounds[0]['cache_hit_share']:.1%} of lookups hit the cache; one core, the store's own code under the simulator's clock{merged}",
         }
     )
 for row in rows:
-    word = {True: "holds ", False: "MISSED", None: "shown "}[row["holds"]]
+    word = "holds " if row["holds"] else "MISSED"
     print(f"{word} {row['claim']}: {row['ours']}")
 with open(result, "w") as file:
     json.dump(rows, file, indent=1)

@@ -70,6 +70,9 @@ fn a_value_that_is_too_long_makes_no_store() {
     home.run("kv put new k --value-from huge").failed(2, "more bytes than any value");
     fs::File::create(home.path("long")).unwrap().set_len(6 << 20).unwrap();
     home.run("kv put new k --value-from long --engine log").failed(2, "a value of 6291456 bytes");
+    fs::File::create(home.path("longer")).unwrap().set_len((8 << 20) + 1).unwrap();
+    home.run("kv put new k --value-from longer")
+        .failed(2, "a value of 8388609 bytes: 8388608 is the most here");
     assert!(!home.path("new").exists());
     home.ok("kv put new k --value-from long");
 }

@@ -124,7 +124,8 @@ fn tables_of(media: &dyn Media, options: &Options, limits: &Limits) -> Result<Op
     })
 }
 
-fn limits(media: &dyn Media, options: &Options) -> Limits {
+/// What fits a store on `media`.
+pub(crate) fn limits(media: &dyn Media, options: &Options) -> Limits {
     let shape = media.shape();
     let all = media.all_bytes().unwrap_or(u64::MAX);
     let log = usize::try_from(shape.log_bytes).unwrap_or(usize::MAX);

@@ -11,7 +11,7 @@ use crate::key::{DEFAULT_KEYSPACE, with_internal};
 use crate::lsm::background;
 use crate::lsm::core::Core;
 use crate::lsm::iter::{Bounds, Iter, Range};
-use crate::lsm::open::open;
+use crate::lsm::open::{limits, open};
 use crate::lsm::stat::StoreStat;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
@@ -54,6 +54,11 @@ impl Store {
         // medium is reported to whoever writes.
         let _ = core.state.wait_until(|state| state.frozen.len() <= core.options.memtables_max);
         Ok(Store { core })
+    }
+
+    /// Largest value in bytes of a store on `media`, whether it exists yet or not.
+    pub fn value_bytes_max_on(media: &dyn Media, options: &Options) -> usize {
+        limits(media, options).value_bytes_max
     }
 
     /// A read-only view of the store as it is now, valid as long as the snapshot is held.

@@ -59,7 +59,12 @@ impl AnyStore {
             return Err(Error::invalid(what));
         }
         match is.or(wanted).unwrap_or_default() {
-            Engine::Lsm => Ok(AnyStore::Lsm(Store(vellum_kv::Store::open(media, env, options)?))),
+            Engine::Lsm => {
+                if is.is_none() {
+                    at_most(value_bytes, vellum_kv::Store::value_bytes_max_on(&*media, &options))?;
+                }
+                Ok(AnyStore::Lsm(Store(vellum_kv::Store::open(media, env, options)?)))
+            }
             Engine::Log => {
                 let options = log_options(&options);
                 if is.is_none() {
@@ -80,12 +85,8 @@ impl AnyStore {
 
     /// Fails, with the reason, if it cannot hold a value of this many bytes.
     pub fn check_value(&self, bytes: usize) -> Result<()> {
-        let most = self.map().value_bytes_max();
         match self {
-            _ if bytes <= most => Ok(()),
-            AnyStore::Lsm(_) => {
-                Err(Error::invalid(format!("a value of {bytes} bytes: {most} is the most here")))
-            }
+            AnyStore::Lsm(store) => at_most(bytes, store.value_bytes_max()),
             AnyStore::Log(store) => store.value_limit().check(bytes),
         }
     }
@@ -110,6 +111,13 @@ impl AnyStore {
             AnyStore::Lsm(store) => store.close(),
             AnyStore::Log(store) => store.close(),
         }
+    }
+}
+
+fn at_most(value_bytes: usize, most: usize) -> Result<()> {
+    match value_bytes <= most {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("a value of {value_bytes} bytes: {most} is the most here"))),
     }
 }
 

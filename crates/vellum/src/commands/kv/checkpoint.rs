@@ -48,7 +48,8 @@ impl Args {
         let made = Made { path: self.into.display().to_string(), tables, table_bytes };
         ui.result(&made, || {
             let size = text::bytes(made.table_bytes);
-            format!("{}: {} tables, {size}, and what is in no table yet\n", made.path, made.tables)
+            let tables = text::counted(made.tables as u64, "table");
+            format!("{}: {tables}, {size}, and what is in no table yet\n", made.path)
         });
         Ok(Verdict::Fine)
     }

@@ -2,6 +2,7 @@
 
 use super::target::Target;
 use crate::failure::{Failure, Outcome, Verdict};
+use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -112,8 +113,12 @@ impl Report {
         }
         let would = if self.written { "" } else { "with --write: " };
         text.push_str(&format!(
-            "{would}{} tables kept, {} written anew, {} lost; {} entries known to be lost; {} batches from logs\n",
-            self.tables_kept, self.tables_rewritten, self.tables_lost, self.entries_lost, self.batches
+            "{would}{} kept, {} written anew, {} lost; {} entries known to be lost; {} batches from logs\n",
+            text::counted(self.tables_kept as u64, "table"),
+            self.tables_rewritten,
+            self.tables_lost,
+            self.entries_lost,
+            self.batches
         ));
         if self.written && self.problems.iter().any(|problem| problem.contains("the name of keyspace")) {
             text.push_str(

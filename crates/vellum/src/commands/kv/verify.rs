@@ -60,10 +60,10 @@ impl Seen {
     pub fn text(&self) -> String {
         let of = if self.problems.is_empty() { "" } else { " in those that are in order" };
         let bytes = text::bytes(self.bytes);
-        let mut text = format!(
-            "{} tables with {} entries{of}, {bytes}, and {} logs read\n",
-            self.tables, self.entries, self.logs
-        );
+        let tables = text::counted(self.tables as u64, "table");
+        let entries = if self.entries == 1 { "entry" } else { "entries" };
+        let logs = text::counted(self.logs as u64, "log");
+        let mut text = format!("{tables} with {} {entries}{of}, {bytes}, and {logs} read\n", self.entries);
         self.problems.iter().for_each(|problem| text.push_str(&format!("PROBLEM: {problem}\n")));
         for remark in &self.remarks {
             text.push_str(&format!(
