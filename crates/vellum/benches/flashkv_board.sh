@@ -2,8 +2,8 @@
 # The FlashKV paper's heavy traffic on its own board (34 channels, erase blocks of 2 MiB: superblocks of 68 MiB), which
 # takes too long for the scoreboard. Virtual time: the machine need not be idle. Two runs at a time take 13 GiB of memory.
 # Usage: crates/vellum/benches/flashkv_board.sh [RECORDS]     Writes docs/results/flashkv-board.json, prints its rows.
-# RECORDS of 1000 bytes are loaded, and as many requests follow. Flash of 1.8 times their bytes is the least that each
-# of the paper's systems ends with; of 2.5 times them, about the least that ours needs with its own rules.
+# RECORDS, of 23 and 1000 bytes, are loaded, and as many requests follow. Flash of 1.8 times their bytes is about the
+# least that each of the paper's systems ends with; of 2.5 times them, that ours needs with its own rules.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need python3 cargo

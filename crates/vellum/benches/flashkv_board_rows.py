@@ -32,19 +32,15 @@ def less(own):
 
 
 def efficiency(runs, system):
-    share = runs[system]["gc_efficiency"]
-    return None if share is None else 100 * share
+    return 100 * runs[system]["gc_efficiency"]
 
 
-def row(size, claim, target, systems, value, form, holds, why=""):
+def row(size, claim, target, systems, value, form, holds):
     """Holds if it does for the least and the most of all workloads."""
-    cells = {w: [v for v in (value(runs, s) for s in systems if s in runs) if v is not None] for w, runs in boards[size].items()}
-    cells = {workload: values for workload, values in cells.items() if values}
-    if not cells:
-        return
+    cells = {workload: [value(runs, system) for system in systems] for workload, runs in boards[size].items()}
     every = [v for values in cells.values() for v in values]
     conditions = (
-        f"{keys:,} records of 1000 bytes and as many requests, 34 channels, superblocks of 68 MiB; load and run together; by workload, "
+        f"{keys:,} records with values of 1000 bytes, and as many requests, 34 channels, superblocks of 68 MiB; load and run together; by workload, "
         + ", ".join(systems)
     )
     rows.append(
@@ -54,7 +50,7 @@ def row(size, claim, target, systems, value, form, holds, why=""):
             "holds": holds(min(every), max(every)),
             "ours": "; ".join(f"{workload}: {', '.join(form.format(v) for v in values)}" for workload, values in cells.items()),
             "target": target,
-            "why": conditions + (f". {why}" if why else ""),
+            "why": conditions,
         }
     )
 

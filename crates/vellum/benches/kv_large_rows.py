@@ -15,7 +15,7 @@ for path, peers in zip(reports, PEERS):
         runs = {run["engine"]: run for run in report["results"] if run["workload"] == workload}
         written = {name: run["written_bytes"] / run["user_bytes"] for name, run in runs.items()}
         ours, theirs = written.pop("vellum"), min(written.values())
-        twice = ", each record twice" if workload == "overwrite" else ""
+        twice = ", twice as many records as there are keys" if workload == "overwrite" else ""
         rows.append(
             {
                 "claim": f"`vellum kv bench`, {workload} of {report['keys']:,} records of {report['value_bytes']} B, beside {peers}: bytes handed to the file system until it settled{twice}",

@@ -65,7 +65,7 @@ def counts_bytes(run, workload):
 def figures(run, workload, peer, engine):
     """What is compared in one cell; empty if the workload or the peer did not run."""
     engines = by_workload(run)[workload]
-    mapped = engine.endswith("-mapped")
+    mapped = engine == "vellum"
     peers = [r for name, r in engines.items() if name.startswith(peer) and (mapped or not name.endswith("-mapped"))]
     if not peers or engine not in engines:
         return {}
@@ -140,7 +140,7 @@ def rows_of(workload, runs, engine, how):
     yield row(
         workload, runs, "rocksdb", "RocksDB", "bytes", f"at most {BYTES} x", lambda x: x <= BYTES,
         lambda c: "{:.2f} beside {:.2f} for each byte of keys and values".format(*c["amplifications"]),
-        "bytes handed to the file system until it settled" + (", each record twice" if workload == "overwrite" else "") + how, engine,
+        "bytes handed to the file system until it settled" + (", twice as many records as there are keys" if workload == "overwrite" else "") + how, engine,
     )
     yield row(
         workload, runs, "rocksdb", "RocksDB", "p999", "at most 1 x", lambda x: x <= 1,

@@ -60,7 +60,7 @@ impl AnyStore {
         }
         match is.or(wanted).unwrap_or_default() {
             Engine::Lsm => {
-                if is.is_none() {
+                if is.is_none() && options.create_if_missing {
                     at_most(value_bytes, vellum_kv::Store::value_bytes_max_on(&*media, &options))?;
                 }
                 Ok(AnyStore::Lsm(Store(vellum_kv::Store::open(media, env, options)?)))

@@ -160,7 +160,7 @@ fn file_systems(points: &[Point]) -> Check {
         (
             "shape: at least 3.2 x at every workload",
             "shape: at least 3.2 x at every workload. Most of it is collection, which a store of 20 superblocks hardly needs when it is mostly read; where half \
-             the requests are updates the ratio is highest. On larger boards PBlk has more superblocks to choose from, and collects less (docs/decisions/0018)",
+             the requests are updates the ratio is highest. With more superblocks to choose from PBlk collects less, on a fuller board more (docs/decisions/0018)",
         ),
     )
 }

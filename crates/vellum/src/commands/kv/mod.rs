@@ -38,8 +38,8 @@ use clap::Subcommand;
 PATH is a directory, or a flash image (`open --flash`). A store has one writer, or any number of
 readers. Keys and values are bytes: \\\\, \\t, \\n, \\r and \\xHH stand for those that are no text, on
 the command line, in files, and in what is printed; with --hex all are hexadecimal. A key may be
-empty, and has at most 65535 bytes; a value has at most 8 MiB in a directory; both have less on
-small devices and images.
+empty, and has at most 65535 bytes; a value has at most 8 MiB in a directory (4 MiB in a log store);
+both have less on small devices and images.
 
 Example:
   vellum kv put s recto right
