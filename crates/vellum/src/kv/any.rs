@@ -4,7 +4,7 @@ use super::{Fresh, Options, Store, checkpoint, media_at, named};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Error, RealEnv, Result};
-use vellum_kv::{Engine, Map, check_sharing, log};
+use vellum_kv::{Engine, Map, Media, check_sharing, log};
 
 /// Segments of a log store are smaller than memtables by this factor: three of them are in memory at a time.
 const SEGMENTS_A_MEMTABLE: u64 = 2;
@@ -58,21 +58,14 @@ impl AnyStore {
             let what = format!("it is a store of engine {}, not {}", is.name(), wanted.name());
             return Err(Error::invalid(what));
         }
-        match is.or(wanted).unwrap_or_default() {
-            Engine::Lsm => {
-                if is.is_none() && options.create_if_missing {
-                    at_most(value_bytes, vellum_kv::Store::value_bytes_max_on(&*media, &options))?;
-                }
-                Ok(AnyStore::Lsm(Store(vellum_kv::Store::open(media, env, options)?)))
-            }
-            Engine::Log => {
-                let options = log_options(&options);
-                if is.is_none() {
-                    log::Store::value_limit_on(&media, &options).check(value_bytes)?;
-                }
-                Ok(AnyStore::Log(log::Store::open(media, env, options)?))
-            }
+        let engine = is.or(wanted).unwrap_or_default();
+        if is.is_none() && options.create_if_missing {
+            would_hold(engine, &media, &options, value_bytes)?;
         }
+        Ok(match engine {
+            Engine::Lsm => AnyStore::Lsm(Store(vellum_kv::Store::open(media, env, options)?)),
+            Engine::Log => AnyStore::Log(log::Store::open(media, env, log_options(&options))?),
+        })
     }
 
     /// Its engine.
@@ -111,6 +104,14 @@ impl AnyStore {
             AnyStore::Lsm(store) => store.close(),
             AnyStore::Log(store) => store.close(),
         }
+    }
+}
+
+/// Fails if a store that is yet to be made could not hold a value of this many bytes.
+fn would_hold(engine: Engine, media: &Arc<dyn Media>, options: &Options, value_bytes: usize) -> Result<()> {
+    match engine {
+        Engine::Lsm => at_most(value_bytes, vellum_kv::Store::value_bytes_max_on(&**media, options)),
+        Engine::Log => log::Store::value_limit_on(media, &log_options(options)).check(value_bytes),
     }
 }
 
