@@ -38,7 +38,8 @@ pub struct Options {
     /// Size in bytes at which a memtable is flushed to a table. Smaller where a log or a table cannot hold as much, or
     /// where the medium is nearly full.
     pub memtable_bytes: usize,
-    /// Most full memtables that wait to be flushed, at least one. A write that would add another one blocks.
+    /// Most full memtables that wait to be flushed, at least one. While as many wait, writes are slowed down to what
+    /// flushes achieve; one that would add another memtable blocks.
     pub memtables_max: usize,
     /// How leaves are compressed, by level. Data does not stay in levels 0 and 1 for long, but is written there as
     /// often as to others: without compression on these two, a fill is up to a third faster and writes a quarter more
@@ -62,13 +63,14 @@ pub struct Options {
     /// read ahead, of 64 KiB to 2 MiB. 0 for the size of a memtable.
     pub compaction_bytes: usize,
     /// Number of tables in level 0 that starts a compaction. Fewer start one when reads have cost as much as it would,
-    /// and where the medium is nearly full. A larger number writes less, and makes scans merge more tables.
+    /// and where the medium is nearly full. A larger number writes less, and makes scans merge more tables; logs that
+    /// tables of level 0 point into take that many memtables of room.
     pub level0_compact: usize,
     /// Number of tables in level 0 from which writes are slowed down, more with each further table.
     pub level0_slow: usize,
     /// Number of tables in level 0 at which writes block.
     pub level0_stop: usize,
-    /// Target size of level 1 in bytes; each deeper level may have `level_factor` times as many. 0 for sixteen
+    /// Target size of level 1 in bytes; each deeper level may have `level_factor` times as many. 0 for thirty-two
     /// memtables, fewer where the medium is nearly full.
     pub level1_bytes: u64,
     /// Where logs are files, flushes leave values in the log, and tables of level 0 store pointers to them
@@ -223,9 +225,9 @@ impl Default for Options {
             filter_bits_per_key: 12,
             compaction_tasks: 2,
             compaction_bytes: 0,
-            level0_compact: 12,
-            level0_slow: 28,
-            level0_stop: 44,
+            level0_compact: 24,
+            level0_slow: 40,
+            level0_stop: 56,
             level1_bytes: 0,
             level0_in_log: true,
             level_factor: 10,

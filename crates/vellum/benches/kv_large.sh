@@ -18,6 +18,6 @@ bench() { # name, engines, options
     python3 "$scripts/kv_table.py" show "$work/$name.json"
 }
 bench own vellum,rocksdb
-bench wide vellum,rocksdb-tuned --rocksdb-options "max_bytes_for_level_base=134217728;level0_file_num_compaction_trigger=12;"
+bench wide vellum,rocksdb-tuned --rocksdb-options "max_bytes_for_level_base=268435456;level0_file_num_compaction_trigger=24;level0_slowdown_writes_trigger=40;level0_stop_writes_trigger=56;"
 mkdir -p "$results"
 python3 "$scripts/kv_large_rows.py" "crates/vellum/benches/kv_large.sh $rounds $mib" "$results/kv-large.json" "$work/own.json" "$work/wide.json"

@@ -23,8 +23,10 @@ pub(crate) fn start(core: &Arc<Core>) {
 
 fn flush_loop(core: &Arc<Core>) {
     while let Some(frozen) = core.state.next_work(|state| state.frozen.front().cloned()) {
-        if let Err(error) = core.with_room(|| flush(core, &frozen)).and_then(|()| core.erase_obsolete()) {
-            core.rests_or_poisoned(error, "flush");
+        let began = core.env.now();
+        match core.with_room(|| flush(core, &frozen)).and_then(|()| core.erase_obsolete()) {
+            Ok(()) => core.flushed(frozen.bytes, core.env.now().saturating_sub(began)),
+            Err(error) => core.rests_or_poisoned(error, "flush"),
         }
         core.state.wake_all(); // there may be room for a compaction now
     }

@@ -19,6 +19,7 @@ use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::compaction::{Begun, Claim, Gather, Job, LevelDb, Room, Situation, Toll, Window, pick};
 use crate::lsm::manual::Request;
 use crate::lsm::memtable::Memtable;
+use crate::lsm::pace::Pace;
 use crate::lsm::sizes::Short;
 use crate::lsm::table::{Library, hash};
 use crate::lsm::version::Version;
@@ -60,6 +61,7 @@ pub(crate) struct Core {
     pub before: Lifetime,
     pub window: Window,
     pub toll: Toll,
+    pub pace: Pace,
     /// Used under LevelDB's rules only.
     pub leveldb: Mutex<LevelDb>,
 }

@@ -21,6 +21,7 @@ pub(crate) mod manual;
 pub(crate) mod memtable;
 pub(crate) mod merge;
 pub(crate) mod open;
+pub(crate) mod pace;
 pub(crate) mod recover;
 pub(crate) mod repair;
 pub(crate) mod replay;

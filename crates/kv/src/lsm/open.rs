@@ -8,6 +8,7 @@ use crate::lsm::cache::Cache;
 use crate::lsm::compaction::{LevelDb, Toll, Window};
 use crate::lsm::compaction::{longest_of_piece, tables_of_merge};
 use crate::lsm::core::{Core, Limits, State, View};
+use crate::lsm::pace::Pace;
 use crate::lsm::recover::{Recovered, recover};
 use crate::lsm::sizes::Short;
 use crate::lsm::table::{Library, Warmed};
@@ -24,7 +25,7 @@ use vellum_base::{Env, Error, Kind, Result};
 
 /// Default size of level 1 in memtables: a little more than level 0 has when it is merged, as write amplification is
 /// least if levels grow evenly (docs/decisions/0016).
-const LEVEL1_MEMTABLES: u64 = 16;
+const LEVEL1_MEMTABLES: u64 = 32;
 /// Most logs that are replayed into the active memtable.
 const REPLAYED_LOGS_MAX: usize = 64;
 
@@ -230,6 +231,7 @@ fn core_of(
         before: found.lifetime,
         window: Window::default(),
         toll: Toll::new(library.pointed_reads.clone()),
+        pace: Pace::default(),
         library,
         leveldb: Mutex::new(LevelDb::default()),
     };

@@ -9,18 +9,15 @@ use crate::batch::{Batch, at_most};
 use crate::journal::{Wal, record_bytes};
 use crate::lsm::core::{Core, Frozen, State, View};
 use crate::lsm::memtable::{LogPlace, Memtable};
-use crate::options::{Durability, Rules};
+use crate::lsm::pace::Ahead;
+use crate::options::Durability;
 use std::sync::Arc;
 use vellum_base::sync::MutexGuard;
 use vellum_base::sync::atomic::Ordering;
-use vellum_base::{Kind, Nanos, Result};
+use vellum_base::{Kind, Result};
 
 /// Approximate memory per entry of a memtable's index.
 pub(crate) const INDEX_BYTES: usize = 40;
-/// Delays are accumulated until they reach this: shorter sleeps are inexact.
-const SLOWED_MIN: Nanos = Nanos::from_ms(1);
-/// Write rate when level 0 is about to be full.
-const SLOWEST_BYTES_PER_SECOND: u64 = 2 << 20;
 
 /// State of the writer, under a lock of its own.
 pub(crate) struct Writer {
@@ -31,14 +28,20 @@ pub(crate) struct Writer {
     pub memtable_bytes: usize,
     /// The active memtable has puts. Entries replayed at opening do not count.
     pub has_puts: bool,
-    /// Accumulated delay that no writer has served yet.
-    debt: Nanos,
+    ahead: Ahead,
 }
 
 impl Writer {
     /// A writer to `wal`.
     pub(crate) fn new(next_seq: u64, wal: Wal) -> Writer {
-        Writer { next_seq, logs: Vec::new(), wal, memtable_bytes: 0, has_puts: false, debt: Nanos::ZERO }
+        Writer {
+            next_seq,
+            logs: Vec::new(),
+            wal,
+            memtable_bytes: 0,
+            has_puts: false,
+            ahead: Ahead::default(),
+        }
     }
 }
 
@@ -53,27 +56,25 @@ impl Core {
         let mut writer = self.writer.lock();
         self.state.check_writable()?;
         self.check_spaces(batch)?;
-        let slow_by = self.make_room(&mut writer, batch)?;
-        writer.debt += slow_by;
+        self.make_room(&mut writer, batch)?;
         let upto = self
             .with_room(|| self.append(&mut writer, batch, durability))
             .map_err(|error| self.state.refused_or_poisoned(error))?;
         let seq = writer.next_seq;
         writer.next_seq += batch.len() as u64;
-        writer.memtable_bytes += batch.bytes() + INDEX_BYTES * batch.len();
+        let bytes = batch.bytes() + INDEX_BYTES * batch.len();
+        writer.memtable_bytes += bytes;
         writer.has_puts |= !batch.only_deletes();
         let active = self.view.load().active.clone();
         active.insert(batch.payload(), seq, self.place_of(&writer, batch));
         self.visible.store(writer.next_seq - 1, Ordering::Release);
-        let delay = match writer.debt >= SLOWED_MIN {
-            true => std::mem::take(&mut writer.debt),
-            false => Nanos::ZERO,
-        };
+        let delayed = self.delay(&mut writer.ahead, bytes as u64);
         drop(writer);
         self.counts.user_bytes.fetch_add(batch.user_bytes() as u64, Ordering::Relaxed);
-        if delay > Nanos::ZERO {
+        if let Some(until) = delayed {
+            let delay = until.saturating_sub(self.env.now());
             self.counts.slowed_ns.fetch_add(delay.0, Ordering::Relaxed);
-            self.env.sleep_until(self.env.now() + delay);
+            self.env.sleep_until(until);
         }
         match durability {
             Durability::Sync => self.sync_upto(upto),
@@ -130,9 +131,8 @@ impl Core {
         Some(LogPlace { log, offset: bytes - batch.bytes() as u64 })
     }
 
-    /// Freezes the memtable if the batch does not fit; waits for room, flushes and level 0 if necessary. Returns by how
-    /// much to delay the writer.
-    fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, batch: &Batch) -> Result<Nanos> {
+    /// Freezes the memtable if the batch does not fit; waits for room, flushes and level 0 if necessary.
+    fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, batch: &Batch) -> Result<()> {
         let log_bytes = writer.wal.open_log().map_or(0, |(_, bytes)| bytes);
         let record = record_bytes(batch.bytes());
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
@@ -148,11 +148,7 @@ impl Core {
         if full && writer.memtable_bytes > 0 {
             self.freeze(writer)?;
         }
-        let tables = self.level0_tables();
-        if full {
-            self.wait_for_level0()?;
-        }
-        Ok(self.slow_down(tables, record))
+        if full { self.wait_for_level0() } else { Ok(()) }
     }
 
     /// Waits for the room of a batch, which may not fit into the memtable.
@@ -179,18 +175,6 @@ impl Core {
 
     pub(crate) fn level0_tables(&self) -> usize {
         self.view.load().version.levels[0].len()
-    }
-
-    fn slow_down(&self, tables: usize, bytes: u64) -> Nanos {
-        let (slow, stop) = (self.options.level0_slow, self.options.level0_stop);
-        if tables < slow || stop <= slow {
-            return Nanos::ZERO;
-        }
-        if self.options.rules == Rules::LevelDb {
-            return SLOWED_MIN;
-        }
-        let left = (stop.saturating_sub(tables) as u64).max(1);
-        Nanos::transfer(bytes, SLOWEST_BYTES_PER_SECOND * left * left)
     }
 
     /// Flushes everything written so far; an error if that would leave no room to merge the resulting tables.

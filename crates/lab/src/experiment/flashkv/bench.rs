@@ -175,4 +175,16 @@ mod tests {
             assert!(a.2 > 20_000 * 1000 && a.1 > Nanos::ZERO, "{}: {a:?}", system.name());
         }
     }
+
+    #[test]
+    fn writers_are_slowed_down_before_they_have_to_wait() {
+        let board = Board { blocks_per_die: 400, ..BOARD };
+        let load = Load { records: 100_000, requests: 0, ..LOAD };
+        let told = run(System::Vellum, &board, &load, 3).unwrap();
+        let (since, took) = (told.stat.since_opened, told.load);
+        let (stalls, stalled_ns) = since.stalls();
+        // Otherwise they wait at each flush, all of this time.
+        assert!(since.flushes() > 40 && stalls * 5 < since.flushes(), "{stalls} in {}", since.flushes());
+        assert!(stalled_ns * 10 < took.0 && since.slowed_ns() > took.0, "{stalled_ns} ns of {took:?}");
+    }
 }
