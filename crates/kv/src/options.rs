@@ -12,13 +12,13 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 /// How a store is opened. The defaults suit a directory on a machine with a few GiB to spare.
 ///
 /// Memory, at most: `memtable_bytes` × (1 + `memtables_max`), plus a quarter for filters and spare capacity of indexes;
-/// `cache_bytes`; for each compaction task twice `compaction_bytes`, and 2 MiB of output buffers; about a
-/// ten-thousandth of the bytes of all tables, for their roots. In addition: up to 1 + `memtables_max` memtables for
-/// each iterator that is held while as many are written; buffers of calls in progress (a batch; a value or two for each
-/// table that a scan reads from); 256 KiB of buffers for each thread that reads or compacts; a 32nd of the cache, as
-/// buffers are a little longer than compressed leaves; a leaf of keys for each run of a table, where keys are long; and
-/// what the allocator does not return to the system. That of glibc caches memory for each thread, most of all where
-/// files are not mapped; `MALLOC_ARENA_MAX=1` prevents that.
+/// `cache_bytes`; for each compaction task twice `compaction_bytes`, or 192 KiB for each table of level 0 if that is
+/// more, and 2 MiB of output buffers; about a ten-thousandth of the bytes of all tables, for their roots. In addition:
+/// up to 1 + `memtables_max` memtables for each iterator that is held while as many are written; buffers of calls in
+/// progress (a batch; a value or two for each table that a scan reads from); 256 KiB of buffers for each thread that
+/// reads or compacts; a 32nd of the cache, as buffers are a little longer than compressed leaves; a leaf of keys for
+/// each run of a table, where keys are long; and what the allocator does not return to the system. That of glibc caches
+/// memory for each thread, most of all where files are not mapped; `MALLOC_ARENA_MAX=1` prevents that.
 ///
 /// Open files, in a directory: one for each table (about one per 64 MiB of data), one for each log, and ten more. When
 /// the process reaches its limit of open files, operations fail with [`vellum_base::Kind::NoSpace`]; they succeed again
@@ -38,8 +38,8 @@ pub struct Options {
     /// Size in bytes at which a memtable is flushed to a table. Smaller where a log or a table cannot hold as much, or
     /// where the medium is nearly full.
     pub memtable_bytes: usize,
-    /// Most full memtables that wait to be flushed, at least one. While as many wait, writes are slowed down to what
-    /// flushes achieve; one that would add another memtable blocks.
+    /// Most full memtables that wait to be flushed, at least one. A write that would add another one blocks. With two or
+    /// more, writes are slowed down to what flushes achieve while as many wait.
     pub memtables_max: usize,
     /// How leaves are compressed, by level. Data does not stay in levels 0 and 1 for long, but is written there as
     /// often as to others: without compression on these two, a fill is up to a third faster and writes a quarter more
@@ -64,9 +64,10 @@ pub struct Options {
     pub compaction_bytes: usize,
     /// Number of tables in level 0 that starts a compaction. Fewer start one when reads have cost as much as it would,
     /// and where the medium is nearly full. A larger number writes less, and makes scans merge more tables; logs that
-    /// tables of level 0 point into take that many memtables of room.
+    /// tables of level 0 point into take as many memtables of room, and up to `level0_stop` beside many writers.
     pub level0_compact: usize,
-    /// Number of tables in level 0 from which writes are slowed down, more with each further table.
+    /// Number of tables in level 0 from which writes are slowed down, more with each further table. All writers share
+    /// the rate that is left, and none is delayed for more than a tenth of a second at a time.
     pub level0_slow: usize,
     /// Number of tables in level 0 at which writes block.
     pub level0_stop: usize,

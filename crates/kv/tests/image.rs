@@ -1,4 +1,4 @@
-//! A store on a flash image: NAND and NVRAM in a file. It is an ordered map; power cuts that tear pages in the file,
+//! A store on a flash image: NAND and NVRAM in a file. Power cuts that tear pages in the file,
 //! and processes that are gone without a word; each of its sectors flipped in turn; one opener at a time.
 //!
 //! What a crash of the host below the image leaves of it is the image's own matter (`vellum_media::image`).
@@ -6,7 +6,6 @@
 use crate::crash::write;
 use crate::harness::{geometry, open, open_flash_on, small};
 use crate::history::History;
-use crate::model::history;
 use crate::rot::{fill, noticed};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -29,16 +28,6 @@ pub(crate) fn make(path: &Path, nvram_bytes: usize) {
 
 pub(crate) fn media(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
     Ok(FlashMedia::open(Arc::new(Image::open(path, read_only)?), RealEnv::new())?)
-}
-
-#[test]
-fn a_store_on_an_image_is_an_ordered_map() {
-    vellum_sim::check(600..602, |seed| {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("image");
-        make(&path, 1 << 20);
-        history(seed, 6_000, || media(&path, false).unwrap());
-    });
 }
 
 /// Opens the image anew, as after the process is gone, and the store on it; may be cut again meanwhile.

@@ -9,6 +9,7 @@ mod copies;
 mod crash;
 mod doubtful;
 mod emptied;
+mod every_medium;
 mod extents;
 mod faults;
 mod files;

@@ -29,6 +29,7 @@ fn options(how: &str) -> Options {
         memtables_max: 2,
         cache_bytes: 8 << 20,
         map_files: how.contains("mapped"),
+        level0_compact: 8, // several merges, one of them into a level 1 of several tables
         compression: [if how.contains("lz4") { Compression::Lz4 } else { Compression::None }; _],
         ..Options::default()
     }

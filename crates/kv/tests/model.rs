@@ -2,13 +2,13 @@
 //! reopening.
 
 use crate::harness::{
-    Draw, Model, assert_same, backward, directory, flash, forward, of_seed, open, packed, small, wander_from,
+    Draw, Model, assert_same, backward, flash, forward, of_seed, open, packed, small, wander_from,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::RealEnv;
-use vellum_kv::{Bounds, CachePolicy, FlashMedia, Map, Media, Options, Rules, Schedule, Snapshot, Store};
+use vellum_kv::{Bounds, CachePolicy, FlashMedia, Map, Media, Options, Rules, Snapshot, Store};
 
 const DRAW: Draw = Draw { long: (40, 4000..20_000), batch: 2..30 };
 
@@ -91,23 +91,6 @@ pub(crate) fn history_with(seed: u64, steps: usize, options: Options, reopen: im
 }
 
 #[test]
-fn a_store_on_flash_is_an_ordered_map() {
-    vellum_sim::check(0..6, |seed| {
-        let flash = flash(seed);
-        history(seed, 12_000, || FlashMedia::open(flash.clone(), RealEnv::new()).unwrap());
-    });
-}
-
-#[test]
-fn a_store_behind_queues_is_an_ordered_map() {
-    vellum_sim::check(200..204, |seed| {
-        let flash = flash(seed);
-        let schedule = if seed % 2 == 0 { Schedule::Priority } else { Schedule::Noop };
-        history(seed, 8_000, || FlashMedia::open_scheduled(flash.clone(), RealEnv::new(), schedule).unwrap());
-    });
-}
-
-#[test]
 fn a_store_whose_compaction_reads_through_the_cache_is_an_ordered_map() {
     let options = Options { cache_policy: CachePolicy::Lru, ..packed() };
     let flash = flash(300);
@@ -122,14 +105,6 @@ fn a_store_under_leveldbs_rules_is_an_ordered_map() {
         let flash = flash(seed);
         history_with(seed, 4_000, options, || FlashMedia::open(flash.clone(), RealEnv::new()).unwrap());
     }
-}
-
-#[test]
-fn a_store_in_a_directory_is_an_ordered_map() {
-    vellum_sim::check(100..104, |seed| {
-        let dir = tempfile::tempdir().unwrap();
-        history(seed, 12_000, || directory(dir.path()));
-    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Stores on zones: raw devices, zoned devices, and their doubles, which lose power and break.
 
 use crate::doubtful::Doubtful;
-use crate::harness::{assert_same, forward, of_seed, repair, skipped, small};
+use crate::harness::{assert_same, of_seed, repair, skipped, small};
 use crate::history::{History, Style};
 use crate::lives::{Power, end_at_every_call, live_on, write};
 use rand::rngs::SmallRng;
@@ -9,8 +9,7 @@ use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, Kind, RealEnv, Result, Zones, ZonesShape};
 use vellum_kv::{
-    Bounds, Directory, DirectoryOptions, Files, Glance, Intent, Map, Media, Parallelism, Store, Tables,
-    ZoneMedia,
+    Directory, DirectoryOptions, Files, Glance, Intent, Map, Media, Parallelism, Store, Tables, ZoneMedia,
 };
 use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice};
 use vellum_sim::Sim;
@@ -40,7 +39,7 @@ pub(crate) fn media(files: &Doubtful, zones: &Arc<RamZones>) -> Result<Arc<ZoneM
 }
 
 /// A formatted file, and the directory of its store.
-fn on_a_file(dir: &std::path::Path) -> Result<Arc<ZoneMedia>> {
+pub(crate) fn on_a_file(dir: &std::path::Path) -> Result<Arc<ZoneMedia>> {
     let path = dir.join("device");
     if !path.exists() {
         std::fs::File::create(&path).unwrap().set_len(60 * SHAPE.zone_bytes).unwrap();
@@ -52,18 +51,6 @@ fn on_a_file(dir: &std::path::Path) -> Result<Arc<ZoneMedia>> {
     let home = ZoneMedia::home_of(&directory)?.unwrap();
     assert_eq!((&home.device[..], home.zone_bytes), ("device", SHAPE.zone_bytes));
     ZoneMedia::open(directory, Arc::new(RawDevice::open(&dir.join(home.device), home.zone_bytes)?))
-}
-
-#[test]
-fn a_store_on_a_file_and_on_both_doubles_is_a_map() {
-    let dir = tempfile::tempdir().unwrap();
-    crate::model::history(21, 8_000, || on_a_file(dir.path()).unwrap());
-    for (seed, keeps_pointers) in [(22, true), (23, false)] {
-        let (files, zones) = formatted(keeps_pointers, seed);
-        crate::model::history(seed, 12_000, || media(&files, &zones).unwrap());
-        let ledger = media(&files, &zones).unwrap().ledger();
-        assert_eq!(ledger.programmed_total(), 0, "opening a closed store wrote something");
-    }
 }
 
 /// It would take for left over what it does not know of, and the original would lose that.
@@ -236,34 +223,6 @@ fn each_unit_of_the_device_flipped_in_turn() {
         }
         assert!(units > 30 && seen > units / 8, "{seen} of {units} noticed");
     }
-}
-
-#[test]
-fn a_full_device_refuses_and_goes_on_when_something_is_deleted() {
-    let (files, zones) = formatted(true, 9);
-    let store = Store::open(media(&files, &zones).unwrap(), RealEnv::new(), small()).unwrap();
-    let key = |n: u32| n.to_be_bytes();
-    let mut full = None;
-    for n in 0..40_000 {
-        if let Err(e) = store.put(&key(n), &[n as u8; 900]) {
-            assert_eq!(e.kind(), Kind::NoSpace, "{e}");
-            full = Some(n);
-            break;
-        }
-    }
-    let full = full.expect("60 zones of 260 KiB must fill");
-    for n in 0..full {
-        assert_eq!(store.get(&key(n)).unwrap().as_deref(), Some(&[n as u8; 900][..]), "{n}");
-    }
-    (0..full).step_by(2).for_each(|n| store.delete(&key(n)).unwrap_or_else(|e| panic!("delete {n}: {e}")));
-    store.compact().unwrap();
-    (0..1000)
-        .step_by(2)
-        .for_each(|n| store.put(&key(n), b"again").unwrap_or_else(|e| panic!("put {n}: {e}")));
-    store.close().unwrap();
-    let store = Store::open(media(&files, &zones).unwrap(), RealEnv::new(), small()).unwrap();
-    let found = forward(store.iter(Bounds::all()).unwrap()).unwrap();
-    assert_eq!(found.len(), full as usize / 2 + 500);
 }
 
 /// Each ingest that is not finished keeps a zone open.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Bytes that a store several times as large as its level 1 writes, beside RocksDB: MIB of records with values of 512 B
-# put in random order, then twice as many. In stores of up to 128 MiB, as in kv.sh, nothing goes deeper than level 1.
+# put in random order, then twice as many. In stores of up to 256 MiB, as in kv.sh, nothing goes deeper than level 1.
 # Usage: crates/vellum/benches/kv_large.sh [ROUNDS] [MIB]     Writes docs/results/kv-large.json, prints its tables.
 # RocksDB is also measured with levels 0 and 1 as large as ours are by default.
 set -euo pipefail

@@ -1,13 +1,13 @@
 //! Background tasks: one that flushes, some that compact. They sleep until there is work; an idle store writes nothing.
 
 use crate::lsm::compaction::{Job, run};
-use crate::lsm::core::{Core, State};
+use crate::lsm::core::{Core, Frozen, State};
 use crate::lsm::flush::flush;
 use crate::lsm::version::Version;
 use crate::options::Rules;
 use crate::shared::Health;
 use std::sync::Arc;
-use vellum_base::{Error, Kind};
+use vellum_base::{Error, Kind, Result};
 
 /// Starts the tasks.
 pub(crate) fn start(core: &Arc<Core>) {
@@ -23,13 +23,19 @@ pub(crate) fn start(core: &Arc<Core>) {
 
 fn flush_loop(core: &Arc<Core>) {
     while let Some(frozen) = core.state.next_work(|state| state.frozen.front().cloned()) {
-        let began = core.env.now();
-        match core.with_room(|| flush(core, &frozen)).and_then(|()| core.erase_obsolete()) {
-            Ok(()) => core.flushed(frozen.bytes, core.env.now().saturating_sub(began)),
-            Err(error) => core.rests_or_poisoned(error, "flush"),
+        if let Err(error) = core.with_room(|| timed_flush(core, &frozen)).and_then(|()| core.erase_obsolete())
+        {
+            core.rests_or_poisoned(error, "flush");
         }
         core.state.wake_all(); // there may be room for a compaction now
     }
+}
+
+fn timed_flush(core: &Arc<Core>, frozen: &Frozen) -> Result<()> {
+    let began = core.env.now();
+    flush(core, frozen)?;
+    core.note_flush(frozen.bytes, core.env.now().saturating_sub(began));
+    Ok(())
 }
 
 fn compact_loop(core: &Arc<Core>) {

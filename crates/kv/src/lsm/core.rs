@@ -19,7 +19,6 @@ use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::compaction::{Begun, Claim, Gather, Job, LevelDb, Room, Situation, Toll, Window, pick};
 use crate::lsm::manual::Request;
 use crate::lsm::memtable::Memtable;
-use crate::lsm::pace::Pace;
 use crate::lsm::sizes::Short;
 use crate::lsm::table::{Library, hash};
 use crate::lsm::version::Version;
@@ -61,7 +60,8 @@ pub(crate) struct Core {
     pub before: Lifetime,
     pub window: Window,
     pub toll: Toll,
-    pub pace: Pace,
+    /// Bytes of memtables flushed per second, most recently; 0 if none of some size was flushed yet.
+    pub flush_rate: AtomicU64,
     /// Used under LevelDB's rules only.
     pub leveldb: Mutex<LevelDb>,
 }

@@ -8,7 +8,6 @@ use crate::lsm::cache::Cache;
 use crate::lsm::compaction::{LevelDb, Toll, Window};
 use crate::lsm::compaction::{longest_of_piece, tables_of_merge};
 use crate::lsm::core::{Core, Limits, State, View};
-use crate::lsm::pace::Pace;
 use crate::lsm::recover::{Recovered, recover};
 use crate::lsm::sizes::Short;
 use crate::lsm::table::{Library, Warmed};
@@ -231,7 +230,7 @@ fn core_of(
         before: found.lifetime,
         window: Window::default(),
         toll: Toll::new(library.pointed_reads.clone()),
-        pace: Pace::default(),
+        flush_rate: AtomicU64::new(0),
         library,
         leveldb: Mutex::new(LevelDb::default()),
     };

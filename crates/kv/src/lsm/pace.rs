@@ -2,97 +2,82 @@
 //! have to wait for long.
 //!
 //! Invariants
-//! 1. Writers of any number together write no faster than is allowed: each delay begins where the one before ends.
+//! 1. Writers of any number together write no faster than is allowed, as each delay begins where the one before ends;
+//!    unless a delay would be longer than [`DELAY_MAX`].
 //! 2. While as many memtables wait as may, the rate is that of the last flush, or a little less, so that writers do not
-//!    run into the full queue after all. Another flush is under way, so the medium is kept as busy as if they did.
-//! 3. No write is delayed for longer than [`DELAY_MAX`], however slow that flush was.
+//!    run into the full queue after all. The next memtable is being flushed meanwhile, so the medium is kept as busy as
+//!    if they did. Where only one may wait it would not be, and nobody is delayed.
+//! 3. Nobody is delayed for a limit that is gone.
 
 use crate::lsm::core::Core;
 use crate::options::Rules;
 use vellum_base::Nanos;
-use vellum_base::sync::atomic::AtomicU64;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 
 /// Delays are accumulated until they reach this: shorter sleeps are inexact.
 const DELAY_MIN: Nanos = Nanos::from_ms(1);
-/// The same where flushes limit writers: longer, so that at common rates fewer than one in a thousand writes sleeps.
-const DELAY_MIN_BY_FLUSHES: Nanos = Nanos::from_ms(4);
-const DELAY_MAX: Nanos = Nanos::from_ms(1000);
+const DELAY_MAX: Nanos = Nanos::from_ms(100);
 /// Delay of a write under LevelDB's rules (`MakeRoomForWrite`).
 const LEVELDB_DELAY: Nanos = Nanos::from_ms(1);
 /// Bytes per second when level 0 is about to be full, and where flushes are slower.
 const SLOWEST: u64 = 2 << 20;
 
-/// What limits writers: part of the store.
+/// How far writers are ahead of what they may write: when all of it would have been written at the rate allowed.
 #[derive(Default)]
-pub(crate) struct Pace {
-    /// Bytes of memtables flushed per second, most recently; 0 if none of some size was flushed yet.
-    flush_rate: AtomicU64,
-}
-
-/// What writers may write.
-#[derive(Clone, Copy)]
-struct Limit {
-    bytes_per_second: u64,
-    delay_min: Nanos,
-}
-
-/// How far writers are ahead of what they may write: part of the writer.
-#[derive(Default)]
-pub(crate) struct Ahead {
-    /// When everything that was written would have been written at the rate allowed.
-    until: Nanos,
-}
+pub(crate) struct Ahead(Nanos);
 
 impl Ahead {
-    /// Bytes are written now. Returns until when to delay, if it is worth a sleep.
-    fn write(&mut self, bytes: u64, limit: Limit, now: Nanos) -> Option<Nanos> {
-        let cost = Nanos::transfer(bytes, limit.bytes_per_second);
-        self.until = (self.until.max(now) + cost).min(now + DELAY_MAX);
-        (self.until.saturating_sub(now) >= limit.delay_min).then_some(self.until)
+    /// Adds bytes that are written now. Returns until when to delay, if it is worth a sleep.
+    fn add(&mut self, bytes: u64, bytes_per_second: u64, now: Nanos) -> Option<Nanos> {
+        let until = self.0.max(now) + Nanos::transfer(bytes, bytes_per_second);
+        self.0 = until.min(now + DELAY_MAX);
+        (self.0.saturating_sub(now) >= DELAY_MIN).then_some(self.0)
     }
 }
 
 impl Core {
-    /// A memtable of so many bytes took `elapsed` to be flushed.
-    pub(crate) fn flushed(&self, bytes: usize, elapsed: Nanos) {
+    /// Until when to delay who just wrote so many bytes.
+    pub(crate) fn delay_until(&self, ahead: &mut Ahead, bytes: u64) -> Option<Nanos> {
+        let (options, view) = (&self.options, self.view.load());
+        let by_level0 =
+            rate_by_level0(view.version.levels[0].len(), options.level0_slow, options.level0_stop);
+        if options.rules == Rules::LevelDb {
+            return by_level0.map(|_| self.env.now() + LEVELDB_DELAY);
+        }
+        let by_flushes =
+            rate_by_flushes(view.frozen.len(), options.memtables_max, self.flush_rate.load(Relaxed));
+        match by_level0.into_iter().chain(by_flushes).min() {
+            Some(rate) => ahead.add(bytes, rate, self.env.now()),
+            None => {
+                *ahead = Ahead::default();
+                None
+            }
+        }
+    }
+
+    /// Notes that a memtable of so many bytes took `elapsed` to be flushed.
+    pub(crate) fn note_flush(&self, bytes: usize, elapsed: Nanos) {
         if bytes < self.memtable_bytes_max() / 2 {
-            return; // most of it may have been what any flush takes
+            return; // what any flush takes would count for too much
         }
         let rate = bytes as u128 * 1_000_000_000 / u128::from(elapsed.0.max(1));
-        self.pace.flush_rate.store(u64::try_from(rate).unwrap_or(u64::MAX).max(SLOWEST), Relaxed);
+        self.flush_rate.store(u64::try_from(rate).unwrap_or(u64::MAX).max(SLOWEST), Relaxed);
     }
+}
 
-    /// Until when a write of so many bytes is to be delayed, once it is done.
-    pub(crate) fn delay(&self, ahead: &mut Ahead, bytes: u64) -> Option<Nanos> {
-        let view = self.view.load();
-        let (waiting, tables) = (view.frozen.len(), view.version.levels[0].len());
-        drop(view);
-        let by_level0 = self.limit_by_level0(tables);
-        match self.options.rules {
-            Rules::Vellum => {
-                let limits = by_level0.into_iter().chain(self.limit_by_flushes(waiting));
-                let limit = limits.min_by_key(|limit| limit.bytes_per_second)?;
-                ahead.write(bytes, limit, self.env.now())
-            }
-            Rules::LevelDb => by_level0.map(|_| self.env.now() + LEVELDB_DELAY),
-        }
+/// Bytes per second that level 0 allows: the fewer, the fuller it is.
+fn rate_by_level0(tables: usize, slow: usize, stop: usize) -> Option<u64> {
+    if tables < slow || stop <= slow {
+        return None;
     }
+    let left = (stop.saturating_sub(tables) as u64).max(1);
+    Some(SLOWEST.saturating_mul(left.saturating_mul(left)))
+}
 
-    /// The limit that level 0 sets: the lower, the fuller it is.
-    fn limit_by_level0(&self, tables: usize) -> Option<Limit> {
-        let (slow, stop) = (self.options.level0_slow, self.options.level0_stop);
-        let left = (stop.saturating_sub(tables) as u64).max(1);
-        let limit = Limit { bytes_per_second: SLOWEST * left * left, delay_min: DELAY_MIN };
-        (tables >= slow && stop > slow).then_some(limit)
-    }
-
-    /// The limit that the queue of memtables sets, if it is full.
-    fn limit_by_flushes(&self, waiting: usize) -> Option<Limit> {
-        let rate = self.pace.flush_rate.load(Relaxed) / 8 * 7;
-        let limit = Limit { bytes_per_second: rate, delay_min: DELAY_MIN_BY_FLUSHES };
-        (waiting >= self.options.memtables_max && rate > 0).then_some(limit)
-    }
+/// Bytes per second that a full queue of memtables allows, once one of some size was flushed.
+fn rate_by_flushes(waiting: usize, waiting_max: usize, flush_rate: u64) -> Option<u64> {
+    let is_full = waiting >= waiting_max && waiting > 1;
+    (is_full && flush_rate > 0).then_some(flush_rate / 8 * 7)
 }
 
 #[cfg(test)]
@@ -100,28 +85,45 @@ mod tests {
     use super::*;
 
     const NOW: Nanos = Nanos::from_ms(5000);
-    const FAST: Limit = Limit { bytes_per_second: 1 << 30, delay_min: DELAY_MIN };
+    const RATE: u64 = 1 << 30;
+    const COST: Nanos = Nanos::transfer(2 << 20, RATE);
 
     #[test]
     fn together_writers_write_at_the_rate_allowed() {
         let mut ahead = Ahead::default();
-        let delays: Vec<_> = (0..4).map(|_| ahead.write(2 << 20, FAST, NOW)).collect();
-        assert_eq!(
-            delays.iter().flatten().map(|until| (*until - NOW).0 / 1_000_000).collect::<Vec<_>>(),
-            [1, 3, 5, 7]
-        );
+        let mut expected = NOW;
+        for _ in 0..4 {
+            expected += COST;
+            assert_eq!(ahead.add(2 << 20, RATE, NOW), Some(expected));
+        }
     }
 
     #[test]
     fn short_delays_wait_for_others_and_long_ones_end() {
         let mut ahead = Ahead::default();
-        assert_eq!(ahead.write(1 << 10, FAST, NOW), None);
-        assert!(ahead.write(2 << 20, FAST, NOW).is_some());
-        assert_eq!(
-            ahead.write(1 << 40, Limit { bytes_per_second: SLOWEST, ..FAST }, NOW),
-            Some(NOW + DELAY_MAX)
-        );
+        assert_eq!(ahead.add(1 << 10, RATE, NOW), None);
+        assert!(ahead.add(1 << 21, RATE, NOW).is_some());
+        assert_eq!(ahead.add(1 << 40, SLOWEST, NOW), Some(NOW + DELAY_MAX));
         // Time that passed without writes is not made up for.
-        assert_eq!(ahead.write(1 << 10, FAST, NOW + DELAY_MAX + DELAY_MAX), None);
+        let later = NOW + DELAY_MAX + DELAY_MAX;
+        assert_eq!(ahead.add(2 << 20, RATE, later), Some(later + COST));
+    }
+
+    #[test]
+    fn level_0_allows_less_the_fuller_it_is() {
+        assert_eq!(rate_by_level0(39, 40, 56), None);
+        let rates: Vec<_> = (40..58).map(|tables| rate_by_level0(tables, 40, 56).unwrap()).collect();
+        assert!(rates.is_sorted_by(|a, b| a >= b));
+        assert_eq!((rates[0], rates[15], rates[17]), (256 * SLOWEST, SLOWEST, SLOWEST));
+        assert!(rate_by_level0(usize::MAX / 2, 1, usize::MAX).is_some());
+        assert_eq!(rate_by_level0(60, 56, 56), None, "nothing is left between slow and stop");
+    }
+
+    #[test]
+    fn a_full_queue_allows_a_little_less_than_the_last_flush_achieved() {
+        assert_eq!(rate_by_flushes(2, 2, 800), Some(700));
+        assert_eq!(rate_by_flushes(1, 2, 800), None);
+        assert_eq!(rate_by_flushes(2, 2, 0), None, "nothing was flushed yet");
+        assert_eq!(rate_by_flushes(1, 1, 800), None, "nothing else is there to flush");
     }
 }

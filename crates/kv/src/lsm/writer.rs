@@ -68,18 +68,19 @@ impl Core {
         let active = self.view.load().active.clone();
         active.insert(batch.payload(), seq, self.place_of(&writer, batch));
         self.visible.store(writer.next_seq - 1, Ordering::Release);
-        let delayed = self.delay(&mut writer.ahead, bytes as u64);
+        let delayed = self.delay_until(&mut writer.ahead, bytes as u64);
         drop(writer);
         self.counts.user_bytes.fetch_add(batch.user_bytes() as u64, Ordering::Relaxed);
+        let synced = match durability {
+            Durability::Sync => self.sync_upto(upto),
+            _ => Ok(()),
+        };
         if let Some(until) = delayed {
             let delay = until.saturating_sub(self.env.now());
             self.counts.slowed_ns.fetch_add(delay.0, Ordering::Relaxed);
             self.env.sleep_until(until);
         }
-        match durability {
-            Durability::Sync => self.sync_upto(upto),
-            _ => Ok(()),
-        }
+        synced
     }
 
     /// Makes everything written before as durable as `durability` says.
