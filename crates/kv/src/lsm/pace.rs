@@ -36,16 +36,15 @@ impl Ahead {
 }
 
 impl Core {
-    /// Until when to delay who just wrote so many bytes.
-    pub(crate) fn delay_until(&self, ahead: &mut Ahead, bytes: u64) -> Option<Nanos> {
-        let (options, view) = (&self.options, self.view.load());
-        let by_level0 =
-            rate_by_level0(view.version.levels[0].len(), options.level0_slow, options.level0_stop);
+    /// Until when to delay who just wrote so many bytes, and found so many tables in level 0.
+    pub(crate) fn delay_until(&self, ahead: &mut Ahead, bytes: u64, tables: usize) -> Option<Nanos> {
+        let options = &self.options;
+        let by_level0 = rate_by_level0(tables, options.level0_slow, options.level0_stop);
         if options.rules == Rules::LevelDb {
             return by_level0.map(|_| self.env.now() + LEVELDB_DELAY);
         }
-        let by_flushes =
-            rate_by_flushes(view.frozen.len(), options.memtables_max, self.flush_rate.load(Relaxed));
+        let waiting = self.view.load().frozen.len();
+        let by_flushes = rate_by_flushes(waiting, options.memtables_max, self.flush_rate.load(Relaxed));
         match by_level0.into_iter().chain(by_flushes).min() {
             Some(rate) => ahead.add(bytes, rate, self.env.now()),
             None => {

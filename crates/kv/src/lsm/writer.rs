@@ -56,7 +56,7 @@ impl Core {
         let mut writer = self.writer.lock();
         self.state.check_writable()?;
         self.check_spaces(batch)?;
-        self.make_room(&mut writer, batch)?;
+        let tables = self.make_room(&mut writer, batch)?;
         let upto = self
             .with_room(|| self.append(&mut writer, batch, durability))
             .map_err(|error| self.state.refused_or_poisoned(error))?;
@@ -68,7 +68,7 @@ impl Core {
         let active = self.view.load().active.clone();
         active.insert(batch.payload(), seq, self.place_of(&writer, batch));
         self.visible.store(writer.next_seq - 1, Ordering::Release);
-        let delayed = self.delay_until(&mut writer.ahead, bytes as u64);
+        let delayed = self.delay_until(&mut writer.ahead, bytes as u64, tables);
         drop(writer);
         self.counts.user_bytes.fetch_add(batch.user_bytes() as u64, Ordering::Relaxed);
         let synced = match durability {
@@ -132,8 +132,9 @@ impl Core {
         Some(LogPlace { log, offset: bytes - batch.bytes() as u64 })
     }
 
-    /// Freezes the memtable if the batch does not fit; waits for room, flushes and level 0 if necessary.
-    fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, batch: &Batch) -> Result<()> {
+    /// Freezes the memtable if the batch does not fit; waits for room, flushes and level 0 if necessary. Returns the
+    /// number of tables that level 0 had before that last wait.
+    fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, batch: &Batch) -> Result<usize> {
         let log_bytes = writer.wal.open_log().map_or(0, |(_, bytes)| bytes);
         let record = record_bytes(batch.bytes());
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
@@ -149,7 +150,11 @@ impl Core {
         if full && writer.memtable_bytes > 0 {
             self.freeze(writer)?;
         }
-        if full { self.wait_for_level0() } else { Ok(()) }
+        let tables = self.level0_tables();
+        if full {
+            self.wait_for_level0()?;
+        }
+        Ok(tables)
     }
 
     /// Waits for the room of a batch, which may not fit into the memtable.
