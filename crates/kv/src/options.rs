@@ -38,8 +38,8 @@ pub struct Options {
     /// Size in bytes at which a memtable is flushed to a table. Smaller where a log or a table cannot hold as much, or
     /// where the medium is nearly full.
     pub memtable_bytes: usize,
-    /// Most full memtables that wait to be flushed, at least one. A write that would add another one blocks. With two or
-    /// more, writes are slowed down to what flushes achieve while as many wait.
+    /// Most full memtables that wait to be flushed, at least one. A write that would add another one blocks. With two
+    /// or more, writes are slowed down to what flushes achieve while as many wait.
     pub memtables_max: usize,
     /// How leaves are compressed, by level. Data does not stay in levels 0 and 1 for long, but is written there as
     /// often as to others: without compression on these two, a fill is up to a third faster and writes a quarter more
