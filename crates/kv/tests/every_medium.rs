@@ -29,6 +29,7 @@ impl Medium {
 fn media(seed: u64) -> Vec<Medium> {
     let one = |name, open| Medium { name, open };
     let (nand, queued) = (flash(seed), flash(seed));
+    let schedule = if seed.is_multiple_of(2) { Schedule::Priority } else { Schedule::Noop };
     let dir = Arc::new(tempfile::tempdir().unwrap());
     let (plain, raw) = (dir.clone(), dir.clone());
     let path = dir.path().join("image");
@@ -43,9 +44,7 @@ fn media(seed: u64) -> Vec<Medium> {
         one("flash", Box::new(move || FlashMedia::open(nand.clone(), RealEnv::new()).unwrap())),
         one(
             "flash behind queues",
-            Box::new(move || {
-                FlashMedia::open_scheduled(queued.clone(), RealEnv::new(), Schedule::Priority).unwrap()
-            }),
+            Box::new(move || FlashMedia::open_scheduled(queued.clone(), RealEnv::new(), schedule).unwrap()),
         ),
         one("a flash image", Box::new(move || image::media(&path, false).unwrap())),
         one("a directory", Box::new(move || directory(&plain.path().join("plain")))),

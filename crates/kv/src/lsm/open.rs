@@ -54,7 +54,8 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
             limits.short.level1_bytes = limits.level1_bytes.min(tables as u64 * table_bytes);
         }
     }
-    // Whoever waits for fewer tables waits for a merge, which must be due then.
+    // Whoever is slowed down or waits for fewer tables waits for a merge, which must be due then.
+    options.level0_slow = options.level0_slow.max(options.level0_compact);
     options.level0_stop = options.level0_stop.max(options.level0_compact).max(1);
     // A flush writes a table, too, and perhaps an ingest does.
     let merged_max = media.tables_written_max().saturating_sub(2).max(1);

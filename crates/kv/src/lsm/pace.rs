@@ -7,7 +7,7 @@
 //! 2. While as many memtables wait as may, the rate is that of the last flush, or a little less, so that writers do not
 //!    run into the full queue after all. The next memtable is being flushed meanwhile, so the medium is kept as busy as
 //!    if they did. Where only one may wait it would not be, and nobody is delayed.
-//! 3. Nobody is delayed for a limit that is gone.
+//! 3. Once there is no limit any more, what was written under it does not count.
 
 use crate::lsm::core::Core;
 use crate::options::Rules;
@@ -16,6 +16,7 @@ use vellum_base::sync::atomic::Ordering::Relaxed;
 
 /// Delays are accumulated until they reach this: shorter sleeps are inexact.
 const DELAY_MIN: Nanos = Nanos::from_ms(1);
+/// Who slept for longer might sleep past what it waits for, as the last flush may have been uncommonly slow.
 const DELAY_MAX: Nanos = Nanos::from_ms(100);
 /// Delay of a write under LevelDB's rules (`MakeRoomForWrite`).
 const LEVELDB_DELAY: Nanos = Nanos::from_ms(1);
@@ -36,14 +37,18 @@ impl Ahead {
 }
 
 impl Core {
-    /// Until when to delay who just wrote so many bytes, and found so many tables in level 0.
-    pub(crate) fn delay_until(&self, ahead: &mut Ahead, bytes: u64, tables: usize) -> Option<Nanos> {
+    /// Until when to delay who just wrote so many bytes, and found `tables` in level 0 and memtables `waiting`.
+    pub(crate) fn delay_until(
+        &self,
+        ahead: &mut Ahead,
+        bytes: u64,
+        (tables, waiting): (usize, usize),
+    ) -> Option<Nanos> {
         let options = &self.options;
         let by_level0 = rate_by_level0(tables, options.level0_slow, options.level0_stop);
         if options.rules == Rules::LevelDb {
             return by_level0.map(|_| self.env.now() + LEVELDB_DELAY);
         }
-        let waiting = self.view.load().frozen.len();
         let by_flushes = rate_by_flushes(waiting, options.memtables_max, self.flush_rate.load(Relaxed));
         match by_level0.into_iter().chain(by_flushes).min() {
             Some(rate) => ahead.add(bytes, rate, self.env.now()),

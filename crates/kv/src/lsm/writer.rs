@@ -65,22 +65,23 @@ impl Core {
         let bytes = batch.bytes() + INDEX_BYTES * batch.len();
         writer.memtable_bytes += bytes;
         writer.has_puts |= !batch.only_deletes();
-        let active = self.view.load().active.clone();
+        let view = self.view.load();
+        let (active, waiting) = (view.active.clone(), view.frozen.len());
+        drop(view);
         active.insert(batch.payload(), seq, self.place_of(&writer, batch));
         self.visible.store(writer.next_seq - 1, Ordering::Release);
-        let delayed = self.delay_until(&mut writer.ahead, bytes as u64, tables);
+        let delayed = self.delay_until(&mut writer.ahead, bytes as u64, (tables, waiting));
         drop(writer);
         self.counts.user_bytes.fetch_add(batch.user_bytes() as u64, Ordering::Relaxed);
-        let synced = match durability {
-            Durability::Sync => self.sync_upto(upto),
-            _ => Ok(()),
-        };
+        if durability == Durability::Sync {
+            self.sync_upto(upto)?;
+        }
         if let Some(until) = delayed {
             let delay = until.saturating_sub(self.env.now());
             self.counts.slowed_ns.fetch_add(delay.0, Ordering::Relaxed);
             self.env.sleep_until(until);
         }
-        synced
+        Ok(())
     }
 
     /// Makes everything written before as durable as `durability` says.
