@@ -78,6 +78,7 @@ impl Glance {
             bytes: sum(tables.iter().map(|meta| meta.bytes)),
             entries: sum(tables.iter().map(|meta| meta.entries)),
             deletes: sum(tables.iter().map(|meta| meta.deletes)),
+            older: sum(tables.iter().map(|meta| meta.older)),
             ..LevelStat::default()
         };
         let levels = told.levels.iter().map(level).collect();

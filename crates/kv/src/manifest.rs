@@ -15,11 +15,11 @@ use crate::repair::known;
 use std::sync::Arc;
 use vellum_base::{Cause, Error, Kind, Result};
 
-/// That is written: a manifest in NVRAM has only the beginnings of long keys.
-const VERSION: u32 = 6;
+/// That is written: a manifest says how many older versions a table has.
+const VERSION: u32 = 7;
 /// In the first no table points into a log; in the first two, areas are of version 1. In the fourth only tables have
-/// sums, in those before it nothing has. In all of them it has whole keys.
-const EARLIER: [u32; 5] = [1, 2, 3, 4, 5];
+/// sums, in those before it nothing has. In the first five a manifest in NVRAM has whole keys, however long.
+const EARLIER: [u32; 6] = [1, 2, 3, 4, 5, 6];
 const CURRENT_BYTES: usize = 28;
 
 /// CURRENT, decoded.

@@ -220,6 +220,38 @@ fn a_store_of_long_keys_on_flash_opens_and_reads_back() {
     }
 }
 
+/// Older versions, which a manifest counts since CURRENT has version 7.
+#[test]
+fn a_store_that_kept_versions_for_a_snapshot_opens_and_loses_them() {
+    let (name, dir) = ("directory-older-v3", tempfile::tempdir().unwrap());
+    let open = |dir: &Path| Store::open(in_directory(dir).unwrap(), RealEnv::new(), packed()).unwrap();
+    let held = |store: &Store| {
+        let levels = store.stat().levels;
+        levels.iter().fold((0, 0), |sum, level| (sum.0 + level.entries, sum.1 + level.older))
+    };
+    let model: Model = (0..300).map(|n| (key(n), n.to_be_bytes().repeat(20))).collect();
+    if writes(name) {
+        let store = open(dir.path());
+        model.keys().take(100).for_each(|key| store.put(key, b"of the snapshot").unwrap());
+        let snapshot = store.snapshot();
+        model.iter().for_each(|(key, value)| store.put(key, value).unwrap());
+        store.compact().unwrap();
+        drop(snapshot);
+        store.close().unwrap();
+        std::fs::write(fixture(name), pack(dir.path())).unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&std::fs::read(fixture(name)).unwrap(), dir.path());
+    for older in [100, 0] {
+        let store = open(dir.path());
+        assert_eq!(held(&store), (300 + older, older));
+        assert_same(&store, &model, name);
+        store.compact().unwrap();
+        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+        store.close().unwrap();
+    }
+}
+
 /// Of key `n`, in this round.
 fn logged(round: u8, n: u32) -> Vec<u8> {
     [&[round; 100][..], &n.to_be_bytes().repeat(40 + n as usize % 30)].concat()
@@ -286,7 +318,7 @@ fn is_upgraded<S: Map>(name: &str, open: impl Fn(&Path) -> S) {
     for life in 0..3u8 {
         let dir = lives.last().unwrap().path();
         let store = open(dir);
-        assert_eq!(at(dir, "CURRENT", 8), 6);
+        assert_eq!(at(dir, "CURRENT", 8), 7);
         values.iter().for_each(|value: &[u8; 1]| assert_eq!(store.get(value).unwrap().unwrap(), value));
         store.put(&[life], &[life]).unwrap();
         values.push([life]);

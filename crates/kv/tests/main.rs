@@ -39,6 +39,7 @@ mod mounted;
 mod no_room;
 mod numbers;
 mod open_files;
+mod outlived;
 mod pointing;
 mod pointing_reads;
 mod pressed;

@@ -98,6 +98,8 @@ mod tag {
     pub const SEGMENT_SUM: u8 = 16;
     /// Of the table before it.
     pub const CUT: u8 = 17;
+    /// Of the table before it.
+    pub const OLDER: u8 = 18;
 }
 
 impl Edit {
@@ -187,6 +189,10 @@ impl Edit {
             tag::POINTS => self.points_field(fields)?,
             tag::TABLE_SUM => self.added.last_mut()?.1.sum = Some(fields.u32()?),
             tag::CUT => self.added.last_mut()?.1.is_cut = true,
+            tag::OLDER => {
+                let table = &mut self.added.last_mut()?.1;
+                table.older = at_most(fields.varint()?, table.entries)?;
+            }
             tag::SEGMENT_SUM => self.segments.last_mut()?.sum = Some(fields.u32()?),
             _ => return None,
         }
@@ -222,6 +228,9 @@ fn put_table(out: &mut Vec<u8>, level: u8, t: &TableMeta) {
     put_slice(out, &t.largest);
     put_sum(out, tag::TABLE_SUM, t.sum);
     out.extend(t.is_cut.then_some(tag::CUT));
+    if t.older > 0 {
+        put_field(out, tag::OLDER, [t.older]);
+    }
 }
 
 fn put_segment(out: &mut Vec<u8>, s: &SegmentMeta) {
@@ -304,6 +313,7 @@ mod tests {
                 bytes: (n[1] % BYTES_MAX).max(1),
                 entries: (n[2] % BYTES_MAX).max(1),
                 deletes: n[3] % BYTES_MAX,
+                older: n[4] % ((n[2] % BYTES_MAX).max(1) + 1),
                 seq_min: n[4] % SEQ_STORED_MAX / 2,
                 seq_max: n[4] % SEQ_STORED_MAX,
                 largest: [&key[..], &[1]].concat(),
@@ -407,8 +417,20 @@ mod tests {
     fn long_bounds_are_cut() {
         for (bytes, are_whole) in [(1, true), (64, true), (65, false), (60_000, false)] {
             let (smallest, largest) = (vec![1; bytes], vec![2; bytes]);
-            let table =
-                TableMeta { number: 2, bytes: 1, entries: 1, smallest, largest, ..TableMeta::default() };
+            let (entries, seq) = (1 << 27, 1 << 55);
+            let table = TableMeta {
+                number: 1 << 34,
+                bytes: 1 << 34,
+                entries,
+                deletes: entries,
+                older: entries,
+                seq_min: seq,
+                seq_max: seq,
+                smallest,
+                largest,
+                sum: Some(1),
+                ..TableMeta::default()
+            };
             let edit = Edit { added: vec![(1, table.clone())], ..Edit::default() };
             let brief = Edit::decode(&edit.clone().brief().encode()).unwrap();
             assert_eq!(brief == edit, are_whole);

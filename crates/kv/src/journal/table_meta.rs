@@ -16,6 +16,9 @@ pub(crate) struct TableMeta {
     pub bytes: u64,
     pub entries: u64,
     pub deletes: u64,
+    /// Entries of which it has a newer version, too: they were kept for snapshots. 0 also if an earlier program wrote
+    /// it.
+    pub older: u64,
     pub seq_min: u64,
     pub seq_max: u64,
     /// Its first and last key.
@@ -74,6 +77,16 @@ impl TableMeta {
             bytes if bytes <= BOUNDS_MANIFEST_BYTES => bytes,
             _ => begin_of(&self.smallest).len() + begin_of(&self.largest).len(),
         }
+    }
+
+    /// True if what the oldest snapshot sees, if there is one, is newer than all of it.
+    pub(crate) fn is_seen_whole(&self, oldest: Option<u64>) -> bool {
+        oldest.is_none_or(|seq| seq >= self.seq_max)
+    }
+
+    /// True if it has older versions of keys that nobody sees: they outlived the snapshots they were kept for.
+    pub(crate) fn is_outlived(&self, oldest: Option<u64>) -> bool {
+        self.older > 0 && self.is_seen_whole(oldest)
     }
 
     /// True if it points to values in logs.

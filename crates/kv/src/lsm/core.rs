@@ -296,14 +296,19 @@ impl Core {
                 // While room is short it is kept for writers and for deletes, not used to make reads cheaper.
                 let budget = self.budget(version, state);
                 let due = self.toll.is_due(version) && budget.has_plenty();
-                let (kept, is_watched) = (budget.kept_for_deletes(), !self.snapshots.lock().is_empty());
-                pick(version, &shape, &situation.with_toll(due).with_reserve(kept, is_watched))
+                let situation = situation.with_toll(due).with_reserve(budget.kept_for_deletes());
+                pick(version, &shape, &situation.with_snapshot(self.oldest_snapshot()))
             }
             Rules::LevelDb => {
                 let table_bytes = self.media.shape().table_bytes;
                 self.leveldb.lock().pick(version, &shape, &situation, table_bytes)
             }
         }
+    }
+
+    /// The sequence number of the oldest snapshot.
+    pub(crate) fn oldest_snapshot(&self) -> Option<u64> {
+        self.snapshots.lock().keys().next().copied()
     }
 
     /// Accounts for a scan of `view`.

@@ -7,14 +7,16 @@ use crate::lsm::core::{Core, State};
 use crate::lsm::iter::{Bounds, Range};
 use crate::lsm::keyspace::Keyspace;
 use crate::lsm::store::Store;
+use crate::lsm::table::Table;
 use crate::lsm::version::Version;
 use crate::options::Rules;
+use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::{Acquire, Relaxed};
 use vellum_base::{Error, Kind, Result};
 
 /// Most rounds of gathering in one compaction on request: with concurrent writers there is always something to gather.
 const GATHER_ROUNDS: usize = 3;
-/// Most checks whether gathering is done. What cannot be gathered by then is left.
+/// Most checks in a row that find none of the tables gathered. What cannot be gathered by then is left.
 const GATHER_WAKES: usize = 1000;
 
 /// A request, on which a caller waits, to merge what a level holds of a range of keys into the next level.
@@ -64,6 +66,16 @@ fn deepest_that_holds(version: &Version, range: &Range) -> Option<usize> {
     (0..LEVELS).rev().find(|level| version.levels[*level].iter().any(|table| range.meets(&table.meta)))
 }
 
+/// True if a table of a sorted level has versions of keys that nobody sees ([`TableMeta::is_outlived`]). Its first key
+/// may be an older version of the last key of the table before.
+fn is_outlived(tables: &[Arc<Table>], at: usize, oldest: Option<u64>) -> bool {
+    let meta = &tables[at].meta;
+    let before = at.checked_sub(1).map(|before| &tables[before].meta);
+    let before = before.filter(|before| before.largest == meta.smallest);
+    meta.is_outlived(oldest)
+        || before.is_some_and(|before| before.is_seen_whole(oldest) && meta.is_seen_whole(oldest))
+}
+
 impl State {
     /// Removes one request equal to `request`.
     pub(crate) fn withdraw(&mut self, request: &Request) {
@@ -75,7 +87,8 @@ impl State {
 
 impl Core {
     /// Flushes, then merges every level into the deepest that holds anything of `range`. There it gathers small tables,
-    /// and tables with deletes, which have nothing left to hide, or with dropped keyspaces.
+    /// and tables with deletes, which have nothing left to hide, with dropped keyspaces, or with what only dropped
+    /// snapshots saw.
     pub(crate) fn compact(&self, range: &Range) -> Result<()> {
         match self.flush() {
             // Merging what is in tables may make room for the flush.
@@ -143,33 +156,31 @@ impl Core {
         state.gathers.push(gather.clone());
         self.state.try_again(&mut state);
         self.state.wake_tasks();
-        for _ in 0..GATHER_WAKES {
-            if state.health.has_failed() || state.health.is_resting() {
-                break;
-            }
+        let (mut left, mut in_vain, mut goes_on) = (gather.tables.len(), 0, true);
+        while goes_on && in_vain < GATHER_WAKES && !state.health.has_failed() && !state.health.is_resting() {
             let version = self.view.load().version.clone();
-            let is_left = version.levels[gather.level].iter().any(|t| gather.tables.contains(&t.meta.number));
+            let is_asked = |table: &&Arc<Table>| gather.tables.contains(&table.meta.number);
+            let now = version.levels[gather.level].iter().filter(is_asked).count();
             drop(version);
-            let mut changed = is_left;
-            if is_left {
-                (state, changed) = self.wait_for_change(state)?;
-            }
-            if !changed {
-                break;
+            in_vain = if now < left { 0 } else { in_vain + 1 };
+            (left, goes_on) = (now, now > 0);
+            if goes_on {
+                (state, goes_on) = self.wait_for_change(state)?;
             }
         }
         state.gathers.retain(|other| *other != gather);
         Ok(())
     }
 
-    /// Adjacent small tables and, if `deletes`, also tables that hold deletes or dropped keyspaces.
-    fn to_gather(&self, range: &Range, deletes: bool) -> Gather {
+    /// Adjacent small tables and, if `unclean`, also tables that hold deletes, dropped keyspaces, or what only dropped
+    /// snapshots saw.
+    fn to_gather(&self, range: &Range, unclean: bool) -> Gather {
         let in_vain = self.state.lock().gathered_in_vain.clone();
         let version = self.view.load().version.clone();
         let Some(level) = deepest_that_holds(&version, range).filter(|level| *level > 0) else {
             return Gather::default();
         };
-        let (tables, small) = (&version.levels[level], self.small(true));
+        let (tables, small, oldest) = (&version.levels[level], self.small(true), self.oldest_snapshot());
         let beside = |at: usize, other: Option<usize>| {
             other.and_then(|other| tables.get(other)).is_some_and(|other| small.is_pair(&tables[at], other))
         };
@@ -177,8 +188,9 @@ impl Core {
             let meta = &tables[*at].meta;
             let is_small = beside(*at, at.checked_sub(1)) || beside(*at, Some(at + 1));
             let is_small = is_small && !in_vain.contains(&meta.number);
-            let is_unclean = || meta.deletes > 0 || version.keyspaces.has_dead(&tables[*at]);
-            range.meets(meta) && (is_small || deletes && is_unclean())
+            let has_dead = || version.keyspaces.has_dead(&tables[*at]);
+            let is_unclean = || meta.deletes > 0 || is_outlived(tables, *at, oldest) || has_dead();
+            range.meets(meta) && (is_small || unclean && is_unclean())
         };
         let numbers = (0..tables.len()).filter(is_to_be).map(|at| tables[at].meta.number).collect();
         Gather { level, tables: numbers }

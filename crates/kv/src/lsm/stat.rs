@@ -20,6 +20,8 @@ pub struct LevelStat {
     pub entries: u64,
     /// Deletes among these entries.
     pub deletes: u64,
+    /// Among these entries, those of which their table has a newer version, too: they were kept for snapshots.
+    pub older: u64,
     /// Smallest unit of any of these tables, in bytes; 0 without tables.
     pub unit_bytes_min: usize,
     /// Largest unit of any of these tables, in bytes; 0 without tables.
@@ -94,6 +96,7 @@ impl Core {
                 bytes: view.version.bytes(level),
                 entries: tables.iter().map(|table| table.meta.entries).sum(),
                 deletes: tables.iter().map(|table| table.meta.deletes).sum(),
+                older: tables.iter().map(|table| table.meta.older).sum(),
                 unit_bytes_min: tables.iter().map(|table| table.unit_bytes).min().unwrap_or(0),
                 unit_bytes_max: tables.iter().map(|table| table.unit_bytes).max().unwrap_or(0),
             }

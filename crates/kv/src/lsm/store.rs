@@ -140,8 +140,9 @@ impl Map for Store {
     fn flush(&self) -> Result<()> {
         self.core.flush()
     }
-    /// Entries visible to open snapshots stay. Entries of the deepest level that were kept for snapshots dropped since
-    /// go when their table is next merged.
+    /// Entries visible to open snapshots stay. What was kept for snapshots dropped since goes, as far as there is room,
+    /// but not from tables with something newer than a snapshot that is open, nor where a program before CURRENT's
+    /// version 7 wrote the table: there it goes when the table is next merged.
     fn compact(&self) -> Result<()> {
         self.core.compact(&Range::everything())
     }

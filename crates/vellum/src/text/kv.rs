@@ -60,9 +60,10 @@ fn held(figures: &Figures) -> String {
 
 /// Levels, with the tables, bytes and entries of all.
 fn level_table(levels: &[Level], all: (usize, u64, u64)) -> String {
-    let mut table =
-        Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right, Align::Right, Align::Right]);
-    table.row(["", "tables", "bytes", "entries", "deletes", "units"]);
+    let mut columns = [Align::Right; 7];
+    columns[0] = Align::Left;
+    let mut table = Table::new(&columns);
+    table.row(["", "tables", "bytes", "entries", "deletes", "older", "units"]);
     for level in levels {
         table.row([
             format!("level {}", level.level),
@@ -70,6 +71,7 @@ fn level_table(levels: &[Level], all: (usize, u64, u64)) -> String {
             bytes(level.bytes),
             level.entries.to_string(),
             level.deletes.to_string(),
+            level.older.to_string(),
             units(level),
         ]);
     }

@@ -15,7 +15,7 @@
 
 use super::Piece;
 use super::pick::{Claim, Job, Situation, bounds, bytes_between, is_deleting, with_sharers};
-use super::room::{GRANDPARENTS_MAX, Room};
+use super::room::GRANDPARENTS_MAX;
 use crate::journal::LEVELS;
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;
@@ -105,9 +105,9 @@ fn job_asked_for(
     let mut at = 0;
     while let Some(first) = tables[at..].iter().position(is_asked) {
         at += first;
-        let mut all = tables[at].meta.bytes;
+        let mut all = situation.left_of(&tables[at].meta);
         let more = tables[at + 1..].iter().take_while(|table| {
-            all += table.meta.bytes;
+            all += situation.left_of(&table.meta);
             all <= small.all && is_asked(table)
         });
         let count = 1 + more.count();
@@ -128,7 +128,7 @@ fn is_in_pieces(version: &Version, level: usize, situation: &Situation<'_>) -> b
         .any(|(begun, _)| begun.level == level && !situation.room.is_tight || begun.level + 1 == level)
 }
 
-/// The job that merges these tables, and neighbours that share a key with them, into one.
+/// The job that merges these tables, and neighbours that share a key with them, into one, or rewrites a single one.
 fn gathered(
     version: &Version,
     small: &Small,
@@ -150,7 +150,8 @@ fn gathered(
     let unclean = lower.iter().any(|table| version.keyspaces.any_dead(&table.meta));
     let replaced = room.taken_by(&lower);
     let tables = match is_tight {
-        true => joined_tightly(&lower, &room).filter(|tables| *tables < replaced)?,
+        true if lower.len() == 1 && lower[0].meta.is_outlived(situation.oldest) => replaced,
+        true => joined_tightly(&lower, situation).filter(|tables| *tables < replaced)?,
         false => room.merge_of(lower.iter(), 0, below),
     };
     let claim = Claim { tables, replaced, ..Claim::of(level - 1, smallest, largest) };
@@ -161,8 +162,8 @@ fn gathered(
 
 /// Most tables that these become. `None` if some are of mostly deletes and others not: alone those may be merged down
 /// in tight room.
-fn joined_tightly(tables: &[Arc<Table>], room: &Room) -> Option<u64> {
+fn joined_tightly(tables: &[Arc<Table>], situation: &Situation<'_>) -> Option<u64> {
     let deleting = tables.iter().filter(|table| is_deleting(std::slice::from_ref(*table))).count();
-    let bytes = tables.iter().map(|table| table.meta.merged_bytes()).sum();
-    (deleting == 0 || deleting == tables.len()).then(|| room.filled_by(bytes))
+    let bytes = tables.iter().map(|table| situation.left_of(&table.meta)).sum();
+    (deleting == 0 || deleting == tables.len()).then(|| situation.room.filled_by(bytes))
 }

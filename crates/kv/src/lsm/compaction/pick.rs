@@ -93,8 +93,8 @@ pub(crate) struct Situation<'a> {
     pub(super) room: Room,
     /// Tables that jobs of deeper levels must leave for deletes.
     reserve: u64,
-    /// There are snapshots, so deletes may not free what they hide.
-    is_watched: bool,
+    /// What the oldest snapshot sees. Where there is one, deletes may not free what they hide.
+    pub(super) oldest: Option<u64>,
 }
 
 impl<'a> Situation<'a> {
@@ -116,12 +116,16 @@ impl<'a> Situation<'a> {
             toll_is_due: false,
             room,
             reserve: 0,
-            is_watched: false,
+            oldest: None,
         }
     }
 
-    pub(crate) fn with_reserve(self, reserve: u64, is_watched: bool) -> Situation<'a> {
-        Situation { reserve, is_watched, ..self }
+    pub(crate) fn with_reserve(self, reserve: u64) -> Situation<'a> {
+        Situation { reserve, ..self }
+    }
+
+    pub(crate) fn with_snapshot(self, oldest: Option<u64>) -> Situation<'a> {
+        Situation { oldest, ..self }
     }
 
     pub(crate) fn with_gathers(self, gathers: &'a [Gather], in_vain: &'a BTreeSet<u64>) -> Situation<'a> {
@@ -160,7 +164,14 @@ impl<'a> Situation<'a> {
     /// True if merging these tables down frees room: most of their entries are deletes, and there is no snapshot that
     /// might see what they hide.
     fn frees_room(&self, tables: &[Arc<Table>]) -> bool {
-        !self.is_watched && is_deleting(tables)
+        self.oldest.is_none() && is_deleting(tables)
+    }
+
+    /// About as many bytes of a table as are left without the older versions that no snapshot sees.
+    pub(super) fn left_of(&self, table: &TableMeta) -> u64 {
+        let gone = if table.is_outlived(self.oldest) { table.older.min(table.entries) } else { 0 };
+        let bytes = u128::from(table.merged_bytes()) * u128::from(table.entries - gone);
+        bytes.div_ceil(u128::from(table.entries.max(1))) as u64
     }
 
     /// True if no running job conflicts with the claim.

@@ -131,13 +131,14 @@ impl Repair<'_> {
         let Some((foot, bytes)) = self.foot_of(&*reader)? else {
             return Err(Error::corrupt(format!("table {number} has no foot")));
         };
-        let (mut smallest, mut largest) = (Vec::new(), Vec::new());
+        let (mut smallest, mut largest, mut older) = (Vec::new(), Vec::new(), 0);
         let mut spaces = BTreeSet::new();
         salvage(&*reader, &**self.env, foot.unit_bytes, |key, _, _| {
             spaces.insert(key[0]);
             if largest.is_empty() {
                 smallest = key.to_vec();
             }
+            older += u64::from(largest == key);
             largest = key.to_vec();
             Ok(())
         })?;
@@ -156,6 +157,7 @@ impl Repair<'_> {
             bytes,
             entries,
             deletes,
+            older,
             seq_min,
             seq_max,
             smallest,

@@ -219,13 +219,14 @@ impl TableBuilder {
         let mut last_hash = None;
         leaf.each(|key, stamp, value| {
             self.count(key, stamp, value);
+            self.closed_last_key.clear();
+            self.closed_last_key.extend_from_slice(key);
             let hash = filter::hash(key);
             if last_hash.replace(hash) != Some(hash) {
                 self.hashes.push(hash);
             }
             Ok(())
         })?;
-        self.closed_last_key.clone_from(&leaf.last);
         self.leaf_is_hot = leaf.is_hot;
         self.closed(unit, leaf.bytes.len() / self.grain.unit_bytes);
         Ok(())
@@ -257,12 +258,19 @@ impl TableBuilder {
         if self.meta.entries == 0 {
             self.meta.smallest = key.to_vec();
         }
+        let is_older = key == self.last_key(); // no key is empty, but the last one before the first entry is
         let meta = &mut self.meta;
         meta.entries += 1;
+        meta.older += u64::from(is_older);
         meta.deletes += (stamp.kind() == Some(crate::key::EntryKind::Delete)) as u64;
         meta.seq_min = meta.seq_min.min(stamp.seq());
         meta.seq_max = meta.seq_max.max(stamp.seq());
         self.data_bytes += (key.len() + value.len()) as u64;
+    }
+
+    /// The key of the last entry.
+    fn last_key(&self) -> &[u8] {
+        if self.leaf.is_empty() { &self.closed_last_key } else { self.leaf.last_key() }
     }
 
     fn is_packing(&self) -> bool {

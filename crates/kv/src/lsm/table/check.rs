@@ -58,6 +58,7 @@ impl Table {
             if last.is_none() {
                 held.smallest = key.to_vec();
             }
+            held.older += u64::from(last.is_some() && held.largest == key);
             held.largest.clear();
             held.largest.extend_from_slice(key);
             last = Some(stamp);
@@ -71,6 +72,8 @@ impl Table {
         let TableMeta { bytes, pointed_bytes, logs, .. } = &self.meta;
         (held.bytes, held.pointed_bytes, held.logs) = (*bytes, *pointed_bytes, logs.clone());
         held.sum = self.meta.sum; // the stream has compared it
+        // Tables that earlier programs wrote do not say.
+        held.older = if self.meta.older == 0 { 0 } else { held.older };
         match found.is_valid() || held != self.meta {
             true => wrong("it does not hold what the manifest says"),
             false => Ok(()),

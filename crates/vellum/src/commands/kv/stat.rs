@@ -154,6 +154,7 @@ pub struct Level {
     pub bytes: u64,
     pub entries: u64,
     pub deletes: u64,
+    pub older: u64,
     /// Only if tables have been opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit_bytes_min: Option<usize>,
@@ -250,6 +251,7 @@ impl Level {
             bytes: level.bytes,
             entries: level.entries,
             deletes: level.deletes,
+            older: level.older,
             unit_bytes_min: Some(level.unit_bytes_min).filter(|bytes| *bytes > 0),
             unit_bytes_max: Some(level.unit_bytes_max).filter(|bytes| *bytes > 0),
         };

@@ -101,10 +101,11 @@ fn deletes_do_not_wait_for_an_unfinished_merge_of_puts() {
     let tables: &[(u8, &[u8; 2])] =
         &[(1, b"ah"), (2, b"ab"), (2, b"cd"), (2, b"ef"), (2, b"gh"), (3, b"ab"), (3, b"cd")];
     let requested = [Request::whole(1)];
-    let picked = |version: Version, level: usize, is_watched| {
+    let picked = |version: Version, level: usize, is_watched: bool| {
         let begun = begun_at(&version, &[(level, b'b')]);
         let tight = Room { is_tight: true, tables: 4, ..room() };
-        let situation = Situation::new(&[], &requested, &begun, tight).with_reserve(9, is_watched);
+        let oldest = is_watched.then_some(0);
+        let situation = Situation::new(&[], &requested, &begun, tight).with_reserve(9).with_snapshot(oldest);
         let job = pick(&version, &shape(), &situation).filter(|job| !job.upper.is_empty())?;
         Some((job.piece.after, smallest(&job.lower)))
     };
@@ -189,7 +190,7 @@ fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
         pick(
             &version,
             &shape(),
-            &Situation::new(&[], &requested, &Begun::default(), wide).with_reserve(reserve, false),
+            &Situation::new(&[], &requested, &Begun::default(), wide).with_reserve(reserve),
         )
         .is_some()
     };
@@ -269,4 +270,29 @@ fn nothing_is_gathered_in_the_levels_of_a_merge_in_pieces() {
         Some(job.output_level())
     };
     assert_eq!((gathered(&Begun::default()), gathered(&begun)), (Some(1), Some(4)));
+}
+
+/// Not what its tables take decides, but what is left of them.
+#[test]
+fn what_nobody_sees_any_more_is_gathered_by_what_is_left() {
+    let mut whole = version(&[(1, b"ab"), (1, b"cd"), (1, b"ef"), (1, b"gh")]);
+    for table in &mut whole.levels[1] {
+        // Three of four entries are older.
+        let meta = &mut Arc::get_mut(table).unwrap().meta;
+        (meta.older, meta.entries, meta.bytes) = (6, 8, TABLE_BYTES);
+    }
+    let gathers = [Gather { level: 1, tables: whole.levels[1].iter().map(|t| t.meta.number).collect() }];
+    let (none, nowhere) = (Begun::default(), BTreeSet::new());
+    let gathered = |tables, oldest| {
+        let room = Room { tables, ..room() }.in_the_end();
+        let situation = Situation::new(&[], &[], &none, room).with_gathers(&gathers, &nowhere);
+        pick(&whole, &shape(), &situation.with_snapshot(oldest))
+            .map(|job| (smallest(&job.lower), job.claim.tables))
+    };
+    // Leaves leave some space unused.
+    let all = Some((b"aceg".to_vec(), 2));
+    assert_eq!(gathered(2, None), all);
+    assert_eq!(gathered(2, Some(1)), all, "a snapshot of what is newest");
+    assert_eq!(gathered(2, Some(0)), None, "it sees what is older");
+    assert_eq!(gathered(1, None), None, "without room");
 }

@@ -124,6 +124,32 @@ fn how() -> impl Strategy<Value = (Compression, Grain)> {
 }
 
 proptest! {
+    /// However its entries come, and wherever leaves end.
+    #[test]
+    fn a_table_knows_how_many_older_versions_it_has(
+        versions in prop::collection::vec((1..5u64, 0..2000usize, prop::bool::weighted(0.2)), 1..60),
+        (compression, grain) in how(),
+    ) {
+        let mut builder = TableBuilder::new(1, 10, grain).packing(compression);
+        let (mut entries, mut older) = (0, 0);
+        for (n, (count, value, is_kept)) in (0u16..).zip(&versions) {
+            let mut other = TableBuilder::new(2, 10, grain);
+            let to = if *is_kept { &mut other } else { &mut builder };
+            for seq in (1..=*count).rev() {
+                to.add(&n.to_be_bytes(), Stamp::new(seq, EntryKind::Put), &vec![1; *value]);
+            }
+            let mut added = *count;
+            if *is_kept {
+                let leaf = leaf_of(&other.finish().tail, Stored { table: 2, offset: 0 }, grain.unit_bytes).unwrap();
+                builder.keep(&leaf).unwrap();
+                added = leaf.entries; // others may be in leaves behind it
+            }
+            (entries, older) = (entries + added, older + added - 1);
+        }
+        let meta = builder.finish().meta;
+        prop_assert_eq!((meta.entries, meta.older), (entries, older));
+    }
+
     /// Where a table takes a superblock, whoever wrote more would lose the merge.
     #[test]
     fn no_table_is_longer_than_was_said(
