@@ -8,7 +8,7 @@
 use crate::batch::{Batch, at_most};
 use crate::journal::{Wal, record_bytes};
 use crate::lsm::core::{Core, Frozen, State, View};
-use crate::lsm::memtable::{LogPlace, Memtable};
+use crate::lsm::memtable::LogPlace;
 use crate::lsm::pace::Ahead;
 use crate::options::Durability;
 use std::sync::Arc;
@@ -228,7 +228,7 @@ impl Core {
         state.frozen.push_back(frozen);
         self.begin_memtable(&view.version, &state);
         self.view.store(Arc::new(View {
-            active: Arc::new(Memtable::new(self.memtable_bytes_max())),
+            active: Arc::new(view.active.next(self.memtable_bytes_max())),
             frozen: after,
             version: view.version.clone(),
         }));

@@ -1,8 +1,13 @@
 //! Append-only memory for the payloads of batches, unchanged, and their places in logs.
+//!
+//! Chunks of an arena that is dropped are used again by the next: memory that the kernel hands out anew costs a fault for
+//! each page, and while one task faults and another gives back, they wait for each other.
 
 use super::LogPlace;
 use crate::batch::{BatchEntry, decode_entry};
 use crate::lsm::kept_log::POINTED_BYTES_MIN;
+use std::sync::Arc;
+use vellum_base::sync::Mutex;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -27,7 +32,15 @@ pub(crate) struct Arena {
     logs: Vec<u64>,
     /// Memory taken.
     bytes: usize,
+    spare: Arc<Spare>,
+    /// Most chunks that are spare after this arena is dropped.
+    spare_max: usize,
 }
+
+/// Chunks that no arena uses, shared by successive ones. A chunk is allocated only if none is spare: all of them together
+/// take no more than arenas did at one time.
+#[derive(Default)]
+struct Spare(Mutex<Vec<Vec<u8>>>);
 
 #[derive(Default)]
 struct Chunk {
@@ -66,6 +79,19 @@ impl Chunk {
 }
 
 impl Arena {
+    /// One that takes what `self` leaves, for about so many bytes.
+    pub(crate) fn next(&self, bytes: usize) -> Arena {
+        let mut next = Arena::default();
+        next.spare.clone_from(&self.spare);
+        next.spare_max = bytes.div_ceil(CHUNK_BYTES);
+        next
+    }
+
+    #[cfg(test)]
+    pub(crate) fn spare_chunks(&self) -> usize {
+        self.spare.0.lock().len()
+    }
+
     /// Memory taken.
     pub(crate) fn bytes(&self) -> usize {
         let marks: usize = self.chunks.iter().map(|chunk| chunk.marks.capacity()).sum();
@@ -81,9 +107,9 @@ impl Arena {
     pub(crate) fn push(&mut self, payload: &[u8], in_log: Option<LogPlace>) -> Place {
         let is_full = |chunk: &Chunk| chunk.bytes.capacity() - chunk.bytes.len() < payload.len();
         if self.chunks.last().is_none_or(is_full) {
-            let capacity = payload.len().max(CHUNK_BYTES);
-            self.chunks.push(Chunk { bytes: Vec::with_capacity(capacity), marks: Vec::new() });
-            self.bytes += capacity;
+            let bytes = self.spare.take(payload.len());
+            self.bytes += bytes.capacity();
+            self.chunks.push(Chunk { bytes, marks: Vec::new() });
         }
         let index = self.chunks.len() - 1;
         let chunk = &mut self.chunks[index];
@@ -130,5 +156,31 @@ impl Arena {
         let mark = chunk.mark_of(place.offset)?;
         let within = place.offset as usize - mark.at as usize + bytes - entry.value.len();
         Some(LogPlace { log: self.logs[mark.log as usize], offset: u64::from(mark.offset) + within as u64 })
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        self.spare.keep(self.chunks.drain(..).map(|chunk| chunk.bytes), self.spare_max);
+    }
+}
+
+impl Spare {
+    /// An empty chunk for at least so many bytes.
+    fn take(&self, bytes: usize) -> Vec<u8> {
+        let spare = if bytes <= CHUNK_BYTES { self.0.lock().pop() } else { None };
+        spare.unwrap_or_else(|| Vec::with_capacity(bytes.max(CHUNK_BYTES)))
+    }
+
+    /// Keeps chunks of the usual size, as long as there are no more than `most`.
+    fn keep(&self, chunks: impl Iterator<Item = Vec<u8>>, most: usize) {
+        let mut spare = self.0.lock();
+        for mut chunk in chunks.filter(|chunk| chunk.capacity() == CHUNK_BYTES) {
+            if spare.len() >= most {
+                break;
+            }
+            chunk.clear();
+            spare.push(chunk);
+        }
     }
 }

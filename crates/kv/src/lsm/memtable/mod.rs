@@ -48,7 +48,13 @@ impl Memtable {
     /// An empty memtable for about so many bytes. `Memtable::default` has no filter, for use without lookups of single
     /// keys.
     pub(crate) fn new(bytes: usize) -> Memtable {
-        Memtable { filter: Filter::for_bytes(bytes), ..Memtable::default() }
+        Memtable::default().next(bytes)
+    }
+
+    /// The one that follows, which uses the memory of `self` once that is dropped.
+    pub(crate) fn next(&self, bytes: usize) -> Memtable {
+        let arena = self.inner.read().arena.next(bytes);
+        Memtable { filter: Filter::for_bytes(bytes), inner: RwLock::new(Inner { arena, ..Inner::default() }) }
     }
 
     /// Adds the entries of a checked payload, numbered from `seq`, and returns their number. The place in a log must be
@@ -240,6 +246,32 @@ mod tests {
         put(b"ma", 900);
         cursor.prev().unwrap();
         assert_eq!(cursor.key(), internal(b"ma"));
+    }
+
+    /// Else each would cost a fault for each of its pages; and what is spare is bounded.
+    #[test]
+    fn memory_of_one_that_is_dropped_is_used_by_those_that_follow() {
+        const BYTES: usize = 3 << 20;
+        let fill = |table: &Memtable, bytes: usize| {
+            let mut batch = Batch::new();
+            batch.put(b"k", &vec![7; 1000]).unwrap();
+            for seq in 1..=bytes as u64 / 1000 {
+                table.insert(batch.payload(), seq, None);
+            }
+        };
+        let first = Memtable::new(BYTES);
+        fill(&first, 2 * BYTES);
+        let second = first.next(BYTES);
+        fill(&second, BYTES);
+        let third = second.next(BYTES);
+        assert_eq!(third.inner.read().arena.spare_chunks(), 0);
+        drop(first);
+        assert_eq!(third.inner.read().arena.spare_chunks(), 3);
+        fill(&third, BYTES);
+        assert_eq!(third.inner.read().arena.spare_chunks(), 0);
+        let mut cursor = MemtableCursor::new(Arc::new(third));
+        cursor.first().unwrap();
+        assert_eq!((cursor.key(), cursor.value()), (&internal(b"k")[..], &[7; 1000][..]));
     }
 
     #[test]
