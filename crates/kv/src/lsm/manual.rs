@@ -90,6 +90,19 @@ impl Core {
     /// and tables with deletes, which have nothing left to hide, with dropped keyspaces, or with what only dropped
     /// snapshots saw.
     pub(crate) fn compact(&self, range: &Range) -> Result<()> {
+        match self.flush_and_empty(range) {
+            // What nobody sees any more may take the room.
+            Err(error) if error.kind() == Kind::NoSpace => {
+                self.gather(range)?;
+                self.flush_and_empty(range)?;
+            }
+            emptied => emptied?,
+        }
+        self.gather(range)?;
+        self.state.check_writable()
+    }
+
+    fn flush_and_empty(&self, range: &Range) -> Result<()> {
         match self.flush() {
             // Merging what is in tables may make room for the flush.
             Err(error) if error.kind() == Kind::NoSpace => {
@@ -98,9 +111,7 @@ impl Core {
             }
             flushed => flushed?,
         }
-        self.empty_levels(range)?;
-        self.gather(range)?;
-        self.state.check_writable()
+        self.empty_levels(range)
     }
 
     /// Empties all levels but the deepest. A merge that does not fit may fit once deeper levels have freed room, so

@@ -9,7 +9,7 @@
 //!    overlaps too little with the level below to be cut. Tables that did not become fewer are left alone until the
 //!    store is opened again, as are those that were joined in tight room and did not fit.
 //! 2. Nothing is gathered in the two levels of an incomplete merge in pieces, except in the upper one where room is
-//!    tight: the merge then begins anew, with more room.
+//!    tight, and what nobody sees: the merge then begins anew, with more room.
 //! 3. Unless room is short, no table is more than half of what is gathered. So the number of times an entry is
 //!    rewritten is logarithmic in the size of the table.
 
@@ -111,7 +111,9 @@ fn job_asked_for(
             all <= small.all && is_asked(table)
         });
         let count = 1 + more.count();
-        if let Some(job) = gathered(version, small, gather.level, &tables[at..][..count], situation) {
+        let of_first = |count| gathered(version, small, gather.level, &tables[at..][..count], situation);
+        let alone = || tables[at].meta.is_outlived(situation.oldest).then(|| of_first(1)).flatten();
+        if let Some(job) = of_first(count).or_else(alone) {
             return Some(job);
         }
         at += count;
@@ -137,11 +139,12 @@ fn gathered(
     situation: &Situation<'_>,
 ) -> Option<Job> {
     let (room, is_tight) = (situation.room, situation.room.is_tight);
+    let lower = with_sharers(version, level, tables.to_vec());
+    let is_outlived = lower.iter().all(|table| table.meta.is_outlived(situation.oldest));
     // What is planned tightly is a last resort: not for a store that has room.
-    if is_tight && small.in_steps || is_in_pieces(version, level, situation) {
+    if is_tight && small.in_steps || !is_outlived && is_in_pieces(version, level, situation) {
         return None;
     }
-    let lower = with_sharers(version, level, tables.to_vec());
     let (smallest, largest) = bounds(&lower)?;
     let below = bytes_between(version, level + 1, &smallest, &largest);
     if lower.len() > 1 && below > GRANDPARENTS_MAX * small.table_bytes {
@@ -150,7 +153,7 @@ fn gathered(
     let unclean = lower.iter().any(|table| version.keyspaces.any_dead(&table.meta));
     let replaced = room.taken_by(&lower);
     let tables = match is_tight {
-        true if lower.len() == 1 && lower[0].meta.is_outlived(situation.oldest) => replaced,
+        true if lower.len() == 1 && is_outlived => replaced,
         true => joined_tightly(&lower, situation).filter(|tables| *tables < replaced)?,
         false => room.merge_of(lower.iter(), 0, below),
     };

@@ -1,7 +1,7 @@
 //! Append-only memory for the payloads of batches, unchanged, and their places in logs.
 //!
-//! Chunks of an arena that is dropped are used again by the next: memory that the kernel hands out anew costs a fault for
-//! each page, and while one task faults and another gives back, they wait for each other.
+//! Chunks of an arena that is dropped are used again by the next: memory that the kernel hands out anew costs a fault
+//! for each page, and while one task faults and another gives back, they wait for each other.
 
 use super::LogPlace;
 use crate::batch::{BatchEntry, decode_entry};
@@ -37,8 +37,8 @@ pub(crate) struct Arena {
     spare_max: usize,
 }
 
-/// Chunks that no arena uses, shared by successive ones. A chunk is allocated only if none is spare: all of them together
-/// take no more than arenas did at one time.
+/// Chunks that no arena uses, shared by successive ones. Memory is allocated only if none is spare, or in its place: in
+/// all it is no more than arenas had at one time.
 #[derive(Default)]
 struct Spare(Mutex<Vec<Vec<u8>>>);
 
@@ -168,19 +168,26 @@ impl Drop for Arena {
 impl Spare {
     /// An empty chunk for at least so many bytes.
     fn take(&self, bytes: usize) -> Vec<u8> {
-        let spare = if bytes <= CHUNK_BYTES { self.0.lock().pop() } else { None };
-        spare.unwrap_or_else(|| Vec::with_capacity(bytes.max(CHUNK_BYTES)))
+        let mut spare = self.0.lock();
+        if bytes <= CHUNK_BYTES {
+            return spare.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK_BYTES));
+        }
+        let left = spare.len().saturating_sub(bytes.div_ceil(CHUNK_BYTES));
+        let replaced = spare.split_off(left);
+        drop(spare);
+        drop(replaced); // without the lock, as the kernel takes its time
+        Vec::with_capacity(bytes)
     }
 
-    /// Keeps chunks of the usual size, as long as there are no more than `most`.
+    /// Keeps chunks of the usual size, no more than `most` with those that are there.
     fn keep(&self, chunks: impl Iterator<Item = Vec<u8>>, most: usize) {
+        let mut usual: Vec<Vec<u8>> = chunks.filter(|chunk| chunk.capacity() == CHUNK_BYTES).collect();
+        usual.iter_mut().for_each(Vec::clear);
         let mut spare = self.0.lock();
-        for mut chunk in chunks.filter(|chunk| chunk.capacity() == CHUNK_BYTES) {
-            if spare.len() >= most {
-                break;
-            }
-            chunk.clear();
-            spare.push(chunk);
-        }
+        spare.append(&mut usual);
+        let kept = spare.len().min(most);
+        let surplus = spare.split_off(kept);
+        drop(spare);
+        drop(surplus);
     }
 }

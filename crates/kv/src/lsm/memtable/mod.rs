@@ -267,6 +267,11 @@ mod tests {
         assert_eq!(third.inner.read().arena.spare_chunks(), 0);
         drop(first);
         assert_eq!(third.inner.read().arena.spare_chunks(), 3);
+        // A batch longer than a chunk is allocated in the place of as many.
+        let mut long = Batch::new();
+        long.put(b"l", &vec![7; 3 << 19]).unwrap();
+        third.insert(long.payload(), 1, None);
+        assert_eq!(third.inner.read().arena.spare_chunks(), 1);
         fill(&third, BYTES);
         assert_eq!(third.inner.read().arena.spare_chunks(), 0);
         let mut cursor = MemtableCursor::new(Arc::new(third));

@@ -294,5 +294,7 @@ fn what_nobody_sees_any_more_is_gathered_by_what_is_left() {
     assert_eq!(gathered(2, None), all);
     assert_eq!(gathered(2, Some(1)), all, "a snapshot of what is newest");
     assert_eq!(gathered(2, Some(0)), None, "it sees what is older");
-    assert_eq!(gathered(1, None), None, "without room");
+    let first = Some((b"a".to_vec(), 1));
+    assert_eq!(gathered(1, None), first, "alone, where there is room for one");
+    assert_eq!(gathered(0, None), None, "without room");
 }
