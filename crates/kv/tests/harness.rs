@@ -24,6 +24,11 @@ pub(crate) fn geometry() -> Geometry {
     }
 }
 
+/// Keys in no order.
+pub(crate) fn scattered(n: u32) -> [u8; 4] {
+    n.wrapping_mul(0x9E37_79B1).to_be_bytes()
+}
+
 /// Reports why a test is skipped, bypassing the harness that captures the output of passing tests.
 pub(crate) fn skipped(why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_string();

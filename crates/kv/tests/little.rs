@@ -1,7 +1,7 @@
 //! Little by little: tables that are far from full, each a superblock, a zone or a file; and what is left over.
 
 use crate::doubtful::Doubtful;
-use crate::harness::{flash, open_flash, small};
+use crate::harness::{flash, open_flash, scattered, small};
 use crate::zones;
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,10 +11,6 @@ use vellum_media::zones::{RamZones, RamZonesParams};
 
 fn ascending(n: u32) -> [u8; 4] {
     n.to_be_bytes()
-}
-
-fn scattered(n: u32) -> [u8; 4] {
-    n.wrapping_mul(0x9E37_79B1).to_be_bytes()
 }
 
 fn tables(store: &Store) -> usize {

@@ -1,15 +1,11 @@
 //! Older versions of keys, which outlive the snapshots that they were kept for.
 
-use crate::harness::{flash, open_flash, small};
+use crate::harness::{flash, open_flash, scattered as key, small};
 use std::sync::Arc;
 use vellum_base::{Kind, RealEnv};
 use vellum_kv::{Directory, DirectoryOptions, LevelStat, Map, Media, Options, Reuse, Snapshot, Store};
 
 const KEYS: u32 = 1000;
-
-fn key(n: u32) -> [u8; 4] {
-    n.wrapping_mul(0x9E37_79B1).to_be_bytes()
-}
 
 /// Writes this version of every `step`-th key.
 fn write(store: &Store, version: u8, step: usize) {

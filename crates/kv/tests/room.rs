@@ -2,7 +2,7 @@
 //! (docs/decisions/0016).
 
 use crate::doubtful::Doubtful;
-use crate::harness::{Model, assert_same, flash, small};
+use crate::harness::{Model, assert_same, flash, scattered as key, small};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vellum_base::{Env, Kind, Nanos, RealEnv};
@@ -10,11 +10,6 @@ use vellum_kv::{Bounds, FlashMedia, Map, Options, Store};
 use vellum_sim::Sim;
 
 const VALUE: [u8; 900] = [7; 900];
-
-/// Keys in no order.
-fn key(n: u32) -> [u8; 4] {
-    n.wrapping_mul(0x9E37_79B1).to_be_bytes()
-}
 
 fn asked() -> Options {
     Options { memtable_bytes: 192 << 10, level0_compact: 12, level1_bytes: 0, ..small() }

@@ -1,7 +1,7 @@
 //! Programs that flush, ingest and drop as they like, on media that get full: deletes and merges win room back.
 
 use crate::doubtful::{Doubtful, Fault};
-use crate::harness::{flash, open_flash, small};
+use crate::harness::{flash, open_flash, scattered as key, small};
 use crate::lives::Power;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -21,10 +21,6 @@ fn little() -> Doubtful {
 
 fn open(files: &Doubtful, options: Options) -> Store {
     Store::open(files.directory(), RealEnv::new(), options).unwrap()
-}
-
-fn key(n: u32) -> [u8; 4] {
-    n.wrapping_mul(0x9E37_79B1).to_be_bytes()
 }
 
 fn tables(store: &Store) -> usize {

@@ -228,7 +228,7 @@ impl Core {
         state.frozen.push_back(frozen);
         self.begin_memtable(&view.version, &state);
         self.view.store(Arc::new(View {
-            active: Arc::new(view.active.next(self.memtable_bytes_max())),
+            active: Arc::new(view.active.successor(self.memtable_bytes_max())),
             frozen: after,
             version: view.version.clone(),
         }));

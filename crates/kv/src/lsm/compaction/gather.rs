@@ -139,10 +139,13 @@ fn gathered(
     situation: &Situation<'_>,
 ) -> Option<Job> {
     let (room, is_tight) = (situation.room, situation.room.is_tight);
+    // What is planned tightly is a last resort: not for a store that has room.
+    if is_tight && small.in_steps {
+        return None;
+    }
     let lower = with_sharers(version, level, tables.to_vec());
     let is_outlived = lower.iter().all(|table| table.meta.is_outlived(situation.oldest));
-    // What is planned tightly is a last resort: not for a store that has room.
-    if is_tight && small.in_steps || !is_outlived && is_in_pieces(version, level, situation) {
+    if !is_outlived && is_in_pieces(version, level, situation) {
         return None;
     }
     let (smallest, largest) = bounds(&lower)?;

@@ -169,9 +169,11 @@ impl<'a> Situation<'a> {
 
     /// About as many bytes of a table as are left without the older versions that no snapshot sees.
     pub(super) fn left_of(&self, table: &TableMeta) -> u64 {
-        let gone = if table.is_outlived(self.oldest) { table.older.min(table.entries) } else { 0 };
-        let bytes = u128::from(table.merged_bytes()) * u128::from(table.entries - gone);
-        bytes.div_ceil(u128::from(table.entries.max(1))) as u64
+        if !table.is_outlived(self.oldest) {
+            return table.merged_bytes();
+        }
+        let bytes = u128::from(table.merged_bytes()) * u128::from(table.entries - table.older);
+        bytes.div_ceil(u128::from(table.entries)) as u64
     }
 
     /// True if no running job conflicts with the claim.

@@ -79,12 +79,12 @@ impl Chunk {
 }
 
 impl Arena {
-    /// One that takes what `self` leaves, for about so many bytes.
-    pub(crate) fn next(&self, bytes: usize) -> Arena {
-        let mut next = Arena::default();
-        next.spare.clone_from(&self.spare);
-        next.spare_max = bytes.div_ceil(CHUNK_BYTES);
-        next
+    /// For about so many bytes, in the memory of `self` once that is dropped.
+    pub(crate) fn successor(&self, bytes: usize) -> Arena {
+        let mut successor = Arena::default();
+        successor.spare.clone_from(&self.spare);
+        successor.spare_max = bytes.div_ceil(CHUNK_BYTES);
+        successor
     }
 
     #[cfg(test)]

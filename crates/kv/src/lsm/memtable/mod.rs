@@ -48,12 +48,12 @@ impl Memtable {
     /// An empty memtable for about so many bytes. `Memtable::default` has no filter, for use without lookups of single
     /// keys.
     pub(crate) fn new(bytes: usize) -> Memtable {
-        Memtable::default().next(bytes)
+        Memtable::default().successor(bytes)
     }
 
-    /// The one that follows, which uses the memory of `self` once that is dropped.
-    pub(crate) fn next(&self, bytes: usize) -> Memtable {
-        let arena = self.inner.read().arena.next(bytes);
+    /// The same, in the memory of `self` once that is dropped.
+    pub(crate) fn successor(&self, bytes: usize) -> Memtable {
+        let arena = self.inner.read().arena.successor(bytes);
         Memtable { filter: Filter::for_bytes(bytes), inner: RwLock::new(Inner { arena, ..Inner::default() }) }
     }
 
@@ -261,9 +261,9 @@ mod tests {
         };
         let first = Memtable::new(BYTES);
         fill(&first, 2 * BYTES);
-        let second = first.next(BYTES);
+        let second = first.successor(BYTES);
         fill(&second, BYTES);
-        let third = second.next(BYTES);
+        let third = second.successor(BYTES);
         assert_eq!(third.inner.read().arena.spare_chunks(), 0);
         drop(first);
         assert_eq!(third.inner.read().arena.spare_chunks(), 3);
