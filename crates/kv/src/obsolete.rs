@@ -19,7 +19,7 @@ pub(crate) struct Obsolete {
     logs: Mutex<Vec<u64>>,
     /// Held while erasing.
     turn: Mutex<()>,
-    /// Number of times that was done.
+    /// Number of times that something was erased.
     rounds: AtomicU64,
     /// Tables that were replaced and are not erased yet, even if still in use.
     retired: Mutex<BTreeSet<u64>>,
@@ -36,6 +36,7 @@ impl Obsolete {
         // Take tables before logs: the log of a listed table was listed before it.
         let mut tables = std::mem::take(&mut *self.tables.lock());
         let mut logs = std::mem::take(&mut *self.logs.lock());
+        let listed = tables.len() + logs.len();
         let removed = empty(&mut logs, remove);
         let erased = removed.and_then(|()| {
             empty(&mut tables, |table| {
@@ -44,22 +45,30 @@ impl Obsolete {
                 Ok(())
             })
         });
+        self.rounds.fetch_add(u64::from(tables.len() + logs.len() < listed), Relaxed);
         self.tables.lock().append(&mut tables);
         self.logs.lock().append(&mut logs);
-        self.rounds.fetch_add(1, Relaxed);
         erased
+    }
+
+    /// How often something was erased so far.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Relaxed)
+    }
+
+    /// True if there may be more room than there was after so many [`Obsolete::rounds`], now or once what is listed is
+    /// erased.
+    pub(crate) fn may_win(&self, rounds: u64) -> bool {
+        !self.is_empty() || self.rounds() != rounds
     }
 
     /// Runs `act`, which needs room; if there is none, erases what is listed and runs it once more. Needed because a
     /// reader may be the last to release a replaced table, at a time when no background task has work to do.
     pub(crate) fn with_room<T>(&self, media: &dyn Media, mut act: impl FnMut() -> Result<T>) -> Result<T> {
-        let rounds = self.rounds.load(Relaxed);
+        let rounds = self.rounds();
         match act() {
             // Others may have erased something since there was no room.
-            Err(error)
-                if error.kind() == Kind::NoSpace
-                    && (!self.is_empty() || self.rounds.load(Relaxed) != rounds) =>
-            {
+            Err(error) if error.kind() == Kind::NoSpace && self.may_win(rounds) => {
                 self.erase(media).and_then(|()| act())
             }
             result => result,

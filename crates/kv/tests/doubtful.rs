@@ -39,7 +39,11 @@ pub(crate) struct State {
     pub(crate) rooms_taken: u64,
     /// The device cannot read the first bytes of this file.
     pub(crate) unreadable: Option<String>,
+    /// Is told the name of each file before it is made (true) or removed.
+    pub(crate) watch: Option<Watch>,
 }
+
+pub(crate) type Watch = Arc<dyn Fn(&str, bool) + Send + Sync>;
 
 /// What happens when `left` runs out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -209,6 +213,11 @@ impl State {
 pub(crate) struct Doubtful(pub(crate) Arc<Mutex<State>>);
 
 impl Doubtful {
+    fn tell(&self, name: &str, is_made: bool) {
+        let watch = self.0.lock().watch.clone();
+        watch.into_iter().for_each(|watch| watch(name, is_made));
+    }
+
     pub(crate) fn directory(&self) -> Arc<Directory> {
         Directory::on(Arc::new(self.clone()), DirectoryOptions { table_bytes: 256 << 10 })
     }
@@ -225,6 +234,7 @@ impl Files for Doubtful {
         if state.off { Err(state.lost()) } else { Ok(state.names.keys().cloned().collect()) }
     }
     fn create(&self, name: &str) -> Result<Arc<dyn Handle>> {
+        self.tell(name, true);
         let mut state = self.0.lock();
         assert!(!state.names.contains_key(name), "{name} is there");
         if state.is_full() {
@@ -244,6 +254,7 @@ impl Files for Doubtful {
         }
     }
     fn remove(&self, name: &str) -> Result<()> {
+        self.tell(name, false);
         let mut state = self.0.lock();
         if state.names.contains_key(name) { state.change(Change::Remove(name.into())) } else { Ok(()) }
     }

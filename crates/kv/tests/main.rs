@@ -58,6 +58,7 @@ mod swapped;
 mod tail;
 mod threads;
 mod toll;
+mod under_way;
 mod units;
 mod worn;
 mod zones;

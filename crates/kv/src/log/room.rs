@@ -99,8 +99,8 @@ impl Core {
                 drop(state);
                 self.erase_obsolete().map_err(|error| self.state.poison(error))?;
                 state = self.state.lock();
-            } else if self.has_garbage() {
-                return Err(full());
+            } else if self.has_garbage() && self.media.tables_free() < 2 {
+                return Err(full()); // nor was anything erased since everybody looked
             } else {
                 break;
             }

@@ -5,6 +5,8 @@
 //!    it.
 //! 2. Readers see each entry of the memtable exactly once: tables are added to the view when the memtable is removed.
 //! 3. The memtable leaves the queue last, as there is room for another log only when its own are removed.
+//! 4. By then the flush holds no table: who looks for room while nothing is under way takes what is held for what
+//!    readers hold, and gives up.
 
 use crate::journal::{Area, Edit, TableMeta};
 use crate::lsm::compaction::{Sweep, TableSink, Work};
@@ -36,6 +38,16 @@ impl Core {
 
 /// Turns a memtable into tables of level 0.
 pub(crate) fn flush(core: &Arc<Core>, frozen: &Frozen) -> Result<()> {
+    let kept = install(core, frozen)?;
+    let removed = frozen.logs.iter().filter(|log| !kept.contains(log));
+    removed.copied().try_for_each(|log| core.media.remove_area(Area::log(log)))?;
+    // Only now is there room for another log.
+    core.state.lock().frozen.pop_front();
+    Ok(())
+}
+
+/// Writes the tables, and puts them in force. Returns the logs that they point into.
+fn install(core: &Arc<Core>, frozen: &Frozen) -> Result<BTreeSet<u64>> {
     let version = core.view.load().version.clone();
     let points = core.points() && is_worth_a_log(frozen, &version);
     // Logs that stay are synced while the tables are written; both take about as long.
@@ -44,7 +56,7 @@ pub(crate) fn flush(core: &Arc<Core>, frozen: &Frozen) -> Result<()> {
     // Wait even if writing the tables failed: a failed sync may be reported only once.
     synced.map_or(Ok(()), Prefetch::wait)?;
     let added = added?;
-    let kept: BTreeSet<u64> = added.iter().flat_map(|meta| &meta.logs).map(|log| log.number).collect();
+    let kept = added.iter().flat_map(|meta| &meta.logs).map(|log| log.number).collect();
     let edit = Edit {
         log_floor: Some(frozen.next_log),
         last_seq: Some(frozen.last_seq),
@@ -58,14 +70,7 @@ pub(crate) fn flush(core: &Arc<Core>, frozen: &Frozen) -> Result<()> {
     installed.inspect_err(|_| {
         core.counts.flushes.fetch_sub(1, Relaxed);
     })?;
-    frozen
-        .logs
-        .iter()
-        .filter(|log| !kept.contains(log))
-        .try_for_each(|log| core.media.remove_area(Area::log(*log)))?;
-    // Only now is there room for another log.
-    core.state.lock().frozen.pop_front();
-    Ok(())
+    Ok(kept)
 }
 
 fn sync_logs(core: &Arc<Core>, frozen: &Frozen) -> Prefetch<()> {

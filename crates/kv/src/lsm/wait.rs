@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. Nobody waits for what cannot happen any more: if nothing is running, no merge fits and nothing is left to erase,
-//!    waiting ends with [`Kind::NoSpace`].
+//!    waiting ends with [`Kind::NoSpace`]. Nobody gives up before.
 //! 2. A resting store is woken once there is more room than when it began to rest.
 
 use crate::batch::Batch;
@@ -150,10 +150,12 @@ impl Core {
         mut state: MutexGuard<'a, State>,
     ) -> Result<(MutexGuard<'a, State>, bool)> {
         let rests = state.health.is_resting();
-        let busy = !rests && (!state.running.is_empty() || !state.frozen.is_empty());
-        let has_work = || self.pick(&self.view.load().version, &state).is_some();
-        let is_hopeless = rests || !busy && !has_work();
-        if is_hopeless && !self.library.obsolete.is_empty() {
+        // What runs while others rest goes on, and may free room.
+        let busy = !state.running.is_empty() || !rests && !state.frozen.is_empty();
+        let rounds = self.library.obsolete.rounds();
+        let has_work = || !rests && self.pick(&self.view.load().version, &state).is_some();
+        let is_hopeless = !busy && !has_work();
+        if (rests || is_hopeless) && self.library.obsolete.may_win(rounds) {
             return Ok((self.erase_late(state)?, true));
         }
         if rests {
