@@ -119,15 +119,28 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     }
 }
 
-/// The shortest key that is at least `last` and below `next`, which must be above `last`.
+/// One of the shortest keys that are at least `last` and below `next`; `last` if `next` is not above it.
 pub(crate) fn separator(last: &[u8], next: &[u8]) -> Vec<u8> {
-    let same = crate::bytes::shared_len(last, next);
-    if same < last.len() && same + 1 < last.len() && same < next.len() && last[same] + 1 < next[same] {
-        let mut short = last[..=same].to_vec();
-        short[same] += 1;
-        return short;
+    let bytes = separator_bytes(last, next);
+    let mut short = last[..bytes].to_vec();
+    if bytes < last.len() {
+        short[bytes - 1] += 1;
     }
-    last.to_vec()
+    short
+}
+
+/// Length of [`separator`].
+pub(crate) fn separator_bytes(last: &[u8], next: &[u8]) -> usize {
+    let same = crate::bytes::shared_len(last, next);
+    match (last.get(same), next.get(same)) {
+        (Some(low), Some(high)) if low < high => {
+            // Where it differs it may be one more than `last`, unless that is all of `next`; then somewhere behind.
+            let is_next = low + 1 == *high && next.len() == same + 1;
+            let more = last[same + usize::from(is_next)..].iter().position(|byte| *byte < u8::MAX);
+            more.map_or(last.len(), |more| same + usize::from(is_next) + more + 1)
+        }
+        _ => last.len(),
+    }
 }
 
 #[cfg(test)]
@@ -141,7 +154,12 @@ mod tests {
             if a != b {
                 let (low, high) = if a < b { (&a, &b) } else { (&b, &a) };
                 let s = separator(low, high);
-                prop_assert!(s >= *low && s < *high && s.len() <= low.len());
+                prop_assert!(s >= *low && s < *high);
+                // Those that are shorter are too low or too high: none begins as `low` does and goes on higher.
+                let is_between = |s: &[u8]| s >= &low[..] && s < &high[..];
+                let bumped = |at: usize| (low[at] < 255).then(|| [&low[..at], &[low[at] + 1]].concat());
+                let shortest = (0..low.len()).filter_map(bumped).find(|s| is_between(s));
+                prop_assert_eq!(s.len(), shortest.map_or(low.len(), |s| s.len()));
             }
         }
     }

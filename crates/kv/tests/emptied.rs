@@ -14,16 +14,29 @@ use vellum_kv::{
 use vellum_media::nand::NandParams;
 use vellum_sim::Sim;
 
-/// Deletes keys, with what the error says.
+/// Deletes keys, with what the error says; nothing is left then.
 fn can_be_emptied(store: &Store, keys: impl Iterator<Item = Vec<u8>>, context: &str) {
+    are_deleted(store, |key| store.delete(key), keys, context);
+    is_empty(store, context);
+}
+
+fn are_deleted(
+    store: &Store,
+    delete: impl Fn(&[u8]) -> vellum_base::Result<()>,
+    keys: impl Iterator<Item = Vec<u8>>,
+    context: &str,
+) {
     for key in keys {
-        let Err(error) = store.delete(&key) else { continue };
+        let Err(error) = delete(&key) else { continue };
         assert_eq!(error.kind(), Kind::NoSpace, "{context}: {error}");
         let compacted = store.compact();
         let tables: Vec<_> = store.stat().levels.iter().map(|l| (l.tables, l.bytes >> 10)).collect();
-        let deleted = store.delete(&key);
+        let deleted = delete(&key);
         assert!(deleted.is_ok(), "{context}: shut in: {deleted:?}; compact: {compacted:?}; {tables:?}");
     }
+}
+
+fn is_empty(store: &Store, context: &str) {
     // What merges made while the first was under way is left to the second.
     (0..2).for_each(|_| store.compact().unwrap());
     assert_eq!(store.stat().levels.iter().map(|level| level.entries).sum::<u64>(), 0, "{context}");
@@ -196,6 +209,74 @@ fn full_of_long_keys(seed: u64, env: &Arc<dyn Env>) {
         }
     });
     can_be_emptied(&store.unwrap(), (0..8000).map(key), &format!("seed {seed}"));
+}
+
+/// Keys, values and options of every kind, keyspaces, snapshots, openings. What tells long keys apart was taken to be as
+/// long as they are, so tables ended when they were next to empty, and each took a superblock.
+#[test]
+fn flash_full_of_anything() {
+    simulated(10..18, full_of_anything);
+}
+
+fn full_of_anything(seed: u64, env: &Arc<dyn Env>) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let nvram_bytes = [320 << 10, 1 << 20, 10 * (256 << 10)][rng.random_range(0..3)];
+    let nand = flash_with(NandParams { seed, nvram_bytes, ..Default::default() });
+    let longest_key = [4, 200, 4000, 15_000][rng.random_range(0..4)];
+    let longest_value = [50, 2000, 8000, 20_000][rng.random_range(0..4)];
+    let spaces = [1, 3, 40][rng.random_range(0..3)];
+    let all_options =
+        [small(), packed(), Options { unit_bytes: Some(16 << 10), ..packed() }, Options::default()];
+    let key = |n: u32| {
+        let mut own = SmallRng::seed_from_u64(n.into());
+        let more = if own.random_bool(0.3) { own.random_range(0..=longest_key) } else { 4 };
+        [n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec(), vec![n as u8; more]].concat()
+    };
+    let open = |rng: &mut SmallRng| {
+        let options = all_options[rng.random_range(0..4)].clone();
+        Store::open(FlashMedia::open(nand.clone(), env.clone()).unwrap(), env.clone(), options).unwrap()
+    };
+    let space = |store: &Store, n: u32| {
+        let name = format!("space{}", n % spaces);
+        store.keyspace(&name).or_else(|_| store.create_keyspace(&name))
+    };
+    let (mut store, mut snapshot) = (Some(open(&mut rng)), None);
+    until_refused(|| {
+        let n = rng.random_range(0..8000);
+        let here = store.as_ref().expect("it is open");
+        match rng.random_range(0..1000) {
+            0..2 => {
+                snapshot = None;
+                drop(store.take());
+                store = Some(open(&mut rng));
+                Ok(())
+            }
+            2..4 => {
+                snapshot = Some(here.snapshot());
+                Ok(())
+            }
+            4..7 => here.compact(),
+            7..10 => here.compact_range(Bounds::from(&key(n))),
+            10..18 => here.flush(),
+            18..240 => space(here, n)?.delete(&key(n)),
+            _ => {
+                let mut value = vec![n as u8; rng.random_range(0..longest_value)];
+                let half = value.len() / 2;
+                rng.fill(&mut value[..half]);
+                space(here, n)?.put(&key(n), &value)
+            }
+        }
+    });
+    drop((snapshot, store));
+    let store = open(&mut rng);
+    let context =
+        format!("seed {seed}: keys to {longest_key}, values to {longest_value}, {spaces} keyspaces");
+    for number in 0..spaces {
+        let Ok(space) = store.keyspace(&format!("space{number}")) else { continue };
+        let keys = (0..8000).filter(|n| n % spaces == number).map(key);
+        are_deleted(&store, |key| space.delete(key), keys, &context);
+    }
+    is_empty(&store, &context);
 }
 
 /// Puts that were refused, deletes that flush those that were not, flushes and compactions on request.

@@ -10,9 +10,9 @@ use super::pack::{Packer, Step};
 use super::runs::{Edge, Runs};
 use super::stored::{Kept, StoredLeaf};
 use super::warm::{Piece, Warm};
-use crate::bytes::{put_varint, shared_len};
+use crate::bytes::put_varint;
 use crate::journal::{LogPart, TableMeta};
-use crate::key::{Stamp, separator};
+use crate::key::{Stamp, separator, separator_bytes};
 use crate::lsm::kept_log::Pointer;
 use crate::options::Compression;
 use crate::sum::sum_with;
@@ -26,7 +26,7 @@ const RUN_ENTRIES_MAX: usize = 16_384;
 
 /// Short keys are allowed for whole, twice in the index for each leaf. Longer ones by what tells leaves apart: else
 /// tables of keys of kilobytes would end long before they are full.
-const KEY_BYTES_SHORT: usize = 64;
+pub(super) const KEY_BYTES_SHORT: usize = 64;
 
 /// A leaf is closed at the end of a run of sequence numbers if it has at least one in so many of its bytes then. Each
 /// leaf costs some 80 bytes for its head, padding, and entries in index and lists, so shorter ones are not worth it.
@@ -173,7 +173,7 @@ impl TableBuilder {
     fn separators_bytes(&self, next: &[u8], leaves: usize) -> usize {
         match (self.leaf.count(), &self.closed) {
             // Collected for compression, or to be cut between two runs.
-            (2.., _) => (leaves - 1) * self.leaf.longest_key(),
+            (2.., _) => (leaves - 1) * self.leaf.longest_separator(),
             (1, _) => separator_bytes(self.leaf.last_key(), next),
             (0, Some(_)) => separator_bytes(&self.closed_last_key, next),
             (0, None) => 0,
@@ -201,10 +201,9 @@ impl TableBuilder {
     pub(crate) fn bytes_with_leaf(&self, leaf: &StoredLeaf) -> usize {
         let hashes = (self.hashes.len() + self.leaf.count()) + leaf.entries as usize;
         let filter = hashes * self.bits_per_key as usize / 8 + 128 + self.grain.unit_bytes;
-        // What tells it from the leaf before may be as long as that leaf's last key.
-        let last = self.leaf.last_key().len().max(self.closed_last_key.len());
-        let separators = if last > KEY_BYTES_SHORT { 2 * last } else { 0 };
-        let more = leaf.bytes.len() + filter + 2 * leaf.last.len() + separators + 128;
+        // In the index and in the root.
+        let keys = 2 * (leaf.last.len() + separator_bytes(self.last_key(), &leaf.first));
+        let more = leaf.bytes.len() + filter + keys + 128;
         self.bytes_with(&leaf.last, &[]).saturating_add(more)
     }
 
@@ -414,9 +413,7 @@ impl TableBuilder {
     fn index_closed(&mut self, next: &[u8]) {
         let Some(place) = self.closed.take() else { return };
         let last = &self.closed_last_key;
-        let separator = if next > last.as_slice() { separator(last, next) } else { last.clone() };
-        debug_assert!(separator.len() <= separator_bytes(last, next));
-        add_place(&mut self.index, &separator, &[place.0, place.1]);
+        add_place(&mut self.index, &separator(last, next), &[place.0, place.1]);
         if self.index.bytes() + 128 > INDEX_BYTES_MAX || self.hashes.len() >= RUN_ENTRIES_MAX {
             self.close_run();
         }
@@ -466,16 +463,6 @@ impl TableBuilder {
         self.meta.bytes = self.bytes() as u64;
         let warm = self.warm();
         Finished { tail: self.pending, kept: self.kept, warm, meta: self.meta }
-    }
-}
-
-/// Bytes of [`separator`], at most.
-fn separator_bytes(last: &[u8], next: &[u8]) -> usize {
-    match shared_len(last, next) {
-        same if same < last.len() && same < next.len() && next[same].saturating_sub(last[same]) > 1 => {
-            same + 1
-        }
-        _ => last.len(),
     }
 }
 

@@ -1,9 +1,10 @@
 //! Collecting the entries of a leaf.
 
+use super::build::KEY_BYTES_SHORT;
 use super::leaf::RESTART_ENTRIES;
 use super::object::{self, HEAD_BYTES, ObjectKind};
 use crate::bytes::{Fields, put_varint, shared_len, varint_len};
-use crate::key::Stamp;
+use crate::key::{Stamp, separator_bytes};
 
 /// Entries in order, encoded as a leaf has them.
 #[derive(Default)]
@@ -14,6 +15,7 @@ pub(crate) struct LeafBuilder {
     marks: Vec<(u32, u64)>,
     last_key: Vec<u8>,
     longest_key: usize,
+    longest_separator: usize,
 }
 
 impl LeafBuilder {
@@ -29,6 +31,10 @@ impl LeafBuilder {
     /// Bytes of the longest key.
     pub(crate) fn longest_key(&self) -> usize {
         self.longest_key
+    }
+    /// Most bytes of what tells an entry from the one before it.
+    pub(crate) fn longest_separator(&self) -> usize {
+        self.longest_separator.max(KEY_BYTES_SHORT)
     }
     /// Hashes of the keys, in order.
     pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
@@ -53,6 +59,9 @@ impl LeafBuilder {
     }
 
     pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8], hash: u64) {
+        if self.last_key.len() > KEY_BYTES_SHORT && !self.is_empty() {
+            self.longest_separator = self.longest_separator.max(separator_bytes(&self.last_key, key));
+        }
         let mut shared = 0;
         if self.count().is_multiple_of(RESTART_ENTRIES) {
             self.restarts.push(self.entries.len() as u32);
@@ -91,7 +100,7 @@ impl LeafBuilder {
         self.entries.clear();
         self.restarts.clear();
         self.marks.clear();
-        self.longest_key = 0;
+        (self.longest_key, self.longest_separator) = (0, 0);
         units
     }
 
