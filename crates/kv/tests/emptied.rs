@@ -1,11 +1,12 @@
 //! Whatever was done to a medium until it is full, all that is in it can be deleted again.
 
 use crate::doubtful::Doubtful;
-use crate::harness::{directory, flash, flash_with, of_seed, open_flash, packed, small};
+use crate::harness::{directory, flash, flash_with, of_seed, open_flash, packed, scattered, small};
 use crate::mounted::Mounted;
 use crate::zones::{formatted, media};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use std::ops::Range;
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv};
 use vellum_kv::{
@@ -97,8 +98,15 @@ fn flash_full_of_values_of_eight_kilobytes() {
     simulated(0..8, full_of_large_values);
 }
 
+/// A third of the keys have so many bytes more.
+fn sometimes_long(n: u32, more: Range<usize>) -> Vec<u8> {
+    let mut own = SmallRng::seed_from_u64(n.into());
+    let more = if own.random_bool(0.3) { own.random_range(more) } else { 4 };
+    [&scattered(n)[..], &vec![n as u8; more]].concat()
+}
+
 /// Histories in virtual time: a seed gives the same one again.
-fn simulated(seeds: std::ops::Range<u64>, history: impl Fn(u64, &Arc<dyn Env>)) {
+fn simulated(seeds: Range<u64>, history: impl Fn(u64, &Arc<dyn Env>)) {
     for seed in seeds {
         let sim = Sim::new(seed);
         let env: Arc<dyn Env> = sim.env();
@@ -119,7 +127,7 @@ fn until_refused(mut step: impl FnMut() -> vellum_base::Result<()>) {
 
 fn full_of_large_values(seed: u64, env: &Arc<dyn Env>) {
     let (store, mut rng) = (open_flash(&flash(seed), env.clone()).unwrap(), SmallRng::seed_from_u64(seed));
-    let key = |n: u32| n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec();
+    let key = |n: u32| scattered(n).to_vec();
     until_refused(|| {
         let n = rng.random_range(0..8000);
         match rng.random_range(0..1000) {
@@ -144,7 +152,7 @@ fn flash_filled_with_other_options_at_each_opening() {
 
 fn full_of_many_options(seed: u64, env: &Arc<dyn Env>) {
     let (nand, mut rng) = (flash(seed), SmallRng::seed_from_u64(seed));
-    let key = |n: u32| n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec();
+    let key = |n: u32| scattered(n).to_vec();
     let open = |rng: &mut SmallRng| {
         let options = match rng.random_range(0..3) {
             0 => small(),
@@ -186,11 +194,7 @@ fn flash_full_of_keys_of_all_lengths() {
 
 fn full_of_long_keys(seed: u64, env: &Arc<dyn Env>) {
     let (nand, mut rng) = (flash(seed), SmallRng::seed_from_u64(seed));
-    let key = |n: u32| {
-        let mut own = SmallRng::seed_from_u64(n.into());
-        let more = if own.random_bool(0.3) { own.random_range(2000..4000) } else { 4 };
-        [n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec(), vec![n as u8; more]].concat()
-    };
+    let key = |n: u32| sometimes_long(n, 2000..4000);
     let open = || open_flash(&nand, env.clone()).unwrap();
     let mut store = Some(open());
     until_refused(|| {
@@ -227,11 +231,7 @@ fn full_of_anything(seed: u64, env: &Arc<dyn Env>) {
     let spaces = [1, 3, 40][rng.random_range(0..3)];
     let all_options =
         [small(), packed(), Options { unit_bytes: Some(16 << 10), ..packed() }, Options::default()];
-    let key = |n: u32| {
-        let mut own = SmallRng::seed_from_u64(n.into());
-        let more = if own.random_bool(0.3) { own.random_range(0..=longest_key) } else { 4 };
-        [n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec(), vec![n as u8; more]].concat()
-    };
+    let key = |n: u32| sometimes_long(n, 0..longest_key + 1);
     let open = |rng: &mut SmallRng| {
         let options = all_options[rng.random_range(0..4)].clone();
         Store::open(FlashMedia::open(nand.clone(), env.clone()).unwrap(), env.clone(), options).unwrap()
@@ -330,14 +330,14 @@ fn put_and_delete_in_turn(media: Arc<dyn Media>, options: Options, context: &str
     let (mut rng, mut value, mut there) = (SmallRng::seed_from_u64(1), [0; 1200], Vec::new());
     let mut put = |there: &mut Vec<u32>, n: u32| {
         rng.fill(&mut value[..]);
-        store.put(&numbered(n.wrapping_mul(0x9E37_79B1)), &value).map(|()| there.push(n))
+        store.put(&scattered(n), &value).map(|()| there.push(n))
     };
     let first = (0..).find(|n| put(&mut there, *n).is_err()).unwrap();
     for n in 0..20_000 {
         let _ = store.delete(&numbered((1 << 31) + n));
         let _ = put(&mut there, first + n);
     }
-    can_be_emptied(&store, there.iter().map(|n| numbered(n.wrapping_mul(0x9E37_79B1))), context);
+    can_be_emptied(&store, there.iter().map(|n| scattered(*n).to_vec()), context);
 }
 
 /// An ingest asks for room at each table, not at the first alone.

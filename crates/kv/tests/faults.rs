@@ -1,13 +1,13 @@
 //! Files that cannot be read where they are mapped: the process lives, and everything is right, or an error.
 
-use crate::harness::{Model, directory, small};
+use crate::harness::{Model, directory, scattered, small};
 use crate::mounted::Mounted;
 use std::path::Path;
 use vellum_base::{Kind, RealEnv, Result};
 use vellum_kv::{Bounds, Directory, DirectoryOptions, Map, Options, Store};
 
 fn key(n: u32) -> Vec<u8> {
-    n.wrapping_mul(0x9E37_79B1).to_be_bytes().to_vec()
+    scattered(n).to_vec()
 }
 
 /// Whole leaves, values in logs, and some that take several pages.

@@ -1,6 +1,6 @@
 //! A process that may open few files: a store has one for each table.
 
-use crate::harness::{directory, open};
+use crate::harness::{directory, open, scattered};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn reach_the_limit(dir: &Path) {
     let before = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(60), ..before }).unwrap();
     let store = open(directory(dir)).unwrap();
-    let put = |n: u32| store.put(&n.wrapping_mul(0x9E37_79B1).to_be_bytes(), &[n as u8; 900]);
+    let put = |n: u32| store.put(&scattered(n), &[n as u8; 900]);
     let (reached, error) = (0..200_000).find_map(|n| Some((n, put(n).err()?))).unwrap();
     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
     assert!(error.to_string().contains("ulimit -n"), "{error}");
@@ -26,7 +26,7 @@ fn reach_the_limit(dir: &Path) {
     store.close().unwrap();
     let store = open(directory(dir)).unwrap();
     for n in 0..reached + 1000 {
-        let value = store.get(&n.wrapping_mul(0x9E37_79B1).to_be_bytes()).unwrap();
+        let value = store.get(&scattered(n)).unwrap();
         assert_eq!(value.as_deref(), Some(&[n as u8; 900][..]), "{n}");
     }
 }

@@ -1,7 +1,7 @@
 //! The least that a store works with: few zones, and few that may be open at a time.
 
 use crate::doubtful::Doubtful;
-use crate::harness::small;
+use crate::harness::{scattered as key, small};
 use crate::log::harness as logs;
 use std::sync::Arc;
 use vellum_base::{Kind, RealEnv, Result, ZonesShape};
@@ -19,7 +19,6 @@ fn formatted(zones: u32, open_max: u32) -> Result<Arc<ZoneMedia>> {
 
 /// Fills the store until it refuses, and empties it, a few times.
 fn fill_and_empty(store: &impl Map, context: &str) {
-    let key = |n: u32| n.wrapping_mul(0x9E37_79B1).to_be_bytes();
     for round in 0..3u8 {
         let said = |what: &str, n: u32, error| panic!("{context}, round {round}: {what} {n}: {error}");
         // What compresses in one round does not in another.
