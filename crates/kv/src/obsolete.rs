@@ -9,7 +9,8 @@ use crate::journal::Area;
 use crate::media::Media;
 use std::collections::BTreeSet;
 use vellum_base::sync::Mutex;
-use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_base::sync::atomic::AtomicU64;
+use vellum_base::sync::atomic::Ordering::{Acquire, Release};
 use vellum_base::{Kind, Result};
 
 /// See the module.
@@ -45,7 +46,7 @@ impl Obsolete {
                 Ok(())
             })
         });
-        self.rounds.fetch_add(u64::from(tables.len() + logs.len() < listed), Relaxed);
+        self.rounds.fetch_add(u64::from(tables.len() + logs.len() < listed), Release);
         self.tables.lock().append(&mut tables);
         self.logs.lock().append(&mut logs);
         erased
@@ -53,7 +54,7 @@ impl Obsolete {
 
     /// How often something was erased so far.
     pub(crate) fn rounds(&self) -> u64 {
-        self.rounds.load(Relaxed)
+        self.rounds.load(Acquire)
     }
 
     /// True if there may be more room than there was after so many [`Obsolete::rounds`], now or once what is listed is

@@ -215,8 +215,8 @@ fn full_of_long_keys(seed: u64, env: &Arc<dyn Env>) {
     can_be_emptied(&store.unwrap(), (0..8000).map(key), &format!("seed {seed}"));
 }
 
-/// Keys, values and options of every kind, keyspaces, snapshots, openings. What tells long keys apart was taken to be as
-/// long as they are, so tables ended when they were next to empty, and each took a superblock.
+/// Keys, values and options of every kind, keyspaces, snapshots, openings. What tells long keys apart was taken to be
+/// as long as they are, so tables ended when they were next to empty, and each took a superblock.
 #[test]
 fn flash_full_of_anything() {
     simulated(10..18, full_of_anything);

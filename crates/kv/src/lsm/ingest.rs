@@ -164,10 +164,12 @@ impl Core {
     fn flush_overlap(&self, writer: &mut Writer, range: &Range) -> Result<()> {
         let view = self.view.load_full();
         let active = view.active.meets(range);
+        let meets = active || view.frozen.iter().any(|memtable| memtable.meets(range));
+        drop(view); // it would hold tables whose room the flushes may need
         if active {
             self.freeze(writer)?;
         }
-        match active || view.frozen.iter().any(|memtable| memtable.meets(range)) {
+        match meets {
             true => self.state.wait_until(|state| state.frozen.is_empty()).map(drop),
             false => Ok(()),
         }

@@ -114,12 +114,14 @@ impl Core {
     fn wait_for_room(&self, is_enough: impl Fn(&Budget<'_>) -> bool, early: usize) -> Result<()> {
         let (mut state, mut asked) = (self.state.lock(), 0);
         let result = loop {
+            let rounds = self.library.obsolete.rounds();
             if is_enough(&self.budget(&self.view.load().version, &state)) || state.health.has_failed() {
                 break Ok(());
             }
             let changed;
             (state, changed) = self.wait_for_change(state)?;
-            if changed {
+            // Something may have been erased between the two looks.
+            if changed || self.library.obsolete.rounds() != rounds {
                 continue;
             }
             if !self.may_ask(&self.view.load().version, asked, early) {

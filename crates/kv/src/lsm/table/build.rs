@@ -173,7 +173,10 @@ impl TableBuilder {
     fn separators_bytes(&self, next: &[u8], leaves: usize) -> usize {
         match (self.leaf.count(), &self.closed) {
             // Collected for compression, or to be cut between two runs.
-            (2.., _) => (leaves - 1) * self.leaf.longest_separator(),
+            (2.., _) => {
+                let last = separator_bytes(self.leaf.last_key(), next);
+                (leaves - 1) * self.leaf.longest_separator().max(last).max(KEY_BYTES_SHORT)
+            }
             (1, _) => separator_bytes(self.leaf.last_key(), next),
             (0, Some(_)) => separator_bytes(&self.closed_last_key, next),
             (0, None) => 0,

@@ -32,9 +32,9 @@ impl LeafBuilder {
     pub(crate) fn longest_key(&self) -> usize {
         self.longest_key
     }
-    /// Most bytes of what tells an entry from the one before it.
+    /// Most bytes of what tells an entry from the one before it, if any has more than [`KEY_BYTES_SHORT`].
     pub(crate) fn longest_separator(&self) -> usize {
-        self.longest_separator.max(KEY_BYTES_SHORT)
+        self.longest_separator
     }
     /// Hashes of the keys, in order.
     pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
@@ -59,6 +59,7 @@ impl LeafBuilder {
     }
 
     pub(crate) fn add(&mut self, key: &[u8], stamp: Stamp, value: &[u8], hash: u64) {
+        // Nothing longer than the lower key tells two keys apart.
         if self.last_key.len() > KEY_BYTES_SHORT && !self.is_empty() {
             self.longest_separator = self.longest_separator.max(separator_bytes(&self.last_key, key));
         }

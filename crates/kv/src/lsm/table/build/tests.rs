@@ -155,15 +155,25 @@ proptest! {
     fn no_table_is_longer_than_was_said(
         begin in prop_oneof![Just(0usize), 0..200usize, 0..16_000usize],
         entries in prop::collection::btree_map(any::<u16>(), shape(), 1..60),
+        again in prop_oneof![
+            Just(vec![(1, 0); 60]),
+            prop::collection::vec((prop_oneof![Just(1usize), 1..6usize], prop_oneof![Just(0usize), 0..4usize]), 60),
+        ],
         seqs in prop::collection::vec(1..4u64, 60),
         kept in prop_oneof![Just(vec![false; 60]), prop::collection::vec(prop::bool::weighted(0.1), 60)],
         (compression, grain) in how(),
     ) {
         let entries: BTreeMap<Vec<u8>, Vec<u8>> = entries.into_iter().map(|(n, shape)| entry(n, shape)).collect();
+        // Some have versions, and keys that begin with theirs.
+        let each = entries.iter().zip(again).flat_map(|((key, value), (versions, longer))| {
+            let longer = (1..=longer).map(|more| [&key[..], &vec![0; more]].concat());
+            let versions = std::iter::repeat_n(key.clone(), versions);
+            versions.chain(longer).map(move |key| (key, value))
+        });
         let mut builder = TableBuilder::new(1, 10, grain).packing(compression);
         let mut said = 0;
-        for (((key, value), seq), is_kept) in entries.iter().zip(seqs).zip(kept) {
-            let (key, stamp) = ([&vec![7; begin][..], key].concat(), Stamp::new(seq, EntryKind::Put));
+        for (((key, value), seq), is_kept) in each.zip(seqs.into_iter().cycle()).zip(kept.into_iter().cycle()) {
+            let (key, stamp) = ([&vec![7; begin][..], &key].concat(), Stamp::new(seq, EntryKind::Put));
             if is_kept {
                 let mut other = TableBuilder::new(2, 10, grain);
                 other.add(&key, stamp, value);
