@@ -12,9 +12,14 @@ use vellum_kv::{Map, Options, Store};
 /// Stops whoever makes, or removes, a file whose name ends so, the first time, until it is opened.
 #[derive(Default)]
 struct Gate {
-    /// Somebody stands there, and may pass.
-    state: Mutex<(bool, bool)>,
+    state: Mutex<Passage>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Passage {
+    somebody_waits: bool,
+    is_open: bool,
 }
 
 impl Gate {
@@ -24,9 +29,9 @@ impl Gate {
         files.0.lock().watch = Some(Arc::new(move |name, is_made| {
             if name.ends_with(end) && is_made == at_making && !was_passed.swap(true, SeqCst) {
                 let mut state = of_files.state.lock();
-                state.0 = true;
+                state.somebody_waits = true;
                 of_files.changed.notify_all();
-                while !state.1 {
+                while !state.is_open {
                     of_files.changed.wait(&mut state);
                 }
             }
@@ -36,13 +41,13 @@ impl Gate {
 
     fn wait_for_somebody(&self) {
         let mut state = self.state.lock();
-        while !state.0 {
+        while !state.somebody_waits {
             self.changed.wait(&mut state);
         }
     }
 
     fn open(&self) {
-        self.state.lock().1 = true;
+        self.state.lock().is_open = true;
         self.changed.notify_all();
     }
 }
