@@ -29,6 +29,17 @@ fn a_key_is_set_found_and_removed() {
     assert_eq!(home.json("kv get s picture")["value_hex"], "00ff0a");
 }
 
+/// More than a batch of a small flash image may have.
+#[test]
+fn ranges_of_long_keys_are_removed_from_a_flash_image() {
+    let home = Home::new();
+    let records: String = (0..400).map(|n| format!("k{n:04}{}\tv\n", "x".repeat(3000))).collect();
+    std::fs::write(home.path("records"), records).unwrap();
+    home.ok("kv open s.flash --flash 32MiB");
+    home.ok("kv load s.flash records");
+    assert_eq!(home.ok("kv del s.flash --prefix k"), "removed 400\n");
+}
+
 #[test]
 fn ranges_of_keys_are_removed() {
     let home = Home::new();

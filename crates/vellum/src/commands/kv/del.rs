@@ -10,16 +10,12 @@ use std::os::unix::ffi::OsStrExt;
 use vellum::base::{Error, Result};
 use vellum::kv::{Batch, Bounds, Durability, Keyspace, Map, Store};
 
-/// Limits of a batch that removes a range: number of keys, and their bytes.
-const BATCH_KEYS: usize = 1000;
-const BATCH_BYTES: usize = 1 << 20;
-
 /// Remove keys, all or none, or a range of them; when this returns that is safe from a power cut
 #[derive(clap::Args)]
 #[command(after_help = "\
 Say keys, or bounds: --from, --to, --prefix. A key that is not there is removed, too. A range is
-removed a thousand keys at a time, in order: if that is cut short, the rest is there, and the same
-command removes it.
+removed some keys at a time, in order: if that is cut short, the rest is there, and the same command
+removes it.
 
 Example:
   vellum kv del s recto verso
@@ -91,12 +87,11 @@ fn remove(store: &Store, space: &Keyspace, bounds: Bounds, removed: &mut u64) ->
             0 => iter.seek_to_first()?,
             _ => iter.seek(&last)?,
         }
-        let (mut batch, mut bytes) = (Batch::new(), 0);
-        while iter.is_valid() && batch.len() < BATCH_KEYS && bytes < BATCH_BYTES {
+        let mut batch = Batch::new();
+        while iter.is_valid() && !store.is_filled(&batch) {
             last.clear();
             last.extend_from_slice(iter.key());
             batch.delete_in(space, &last)?;
-            bytes += last.len();
             iter.next()?;
         }
         drop(iter);
