@@ -6,12 +6,13 @@
 //! and zoned devices) and a [`vellum_base::Env`]. The interface that both share is [`Map`].
 //!
 //! Reading order: `map`, `lsm/mod.rs`, `log/mod.rs`; then what both engines are built on: `shared` (health of a store),
-//! `obsolete` (tables to be erased), `journal` (write-ahead log, edits of the manifest), `freewrite` (which data is
-//! left where it is) and `media`. Formats are in docs/formats/kv-*.md, design decisions in docs/decisions/0016-kv.md,
-//! 0017-kv-interface.md and 0024-log-store.md.
+//! `obsolete` (tables to be erased), `durable` (sync of the log), `journal` (write-ahead log, edits of the manifest),
+//! `freewrite` (which data is left where it is) and `media`. Formats are in docs/formats/kv-*.md, design decisions in
+//! docs/decisions/0016-kv.md, 0017-kv-interface.md and 0024-log-store.md.
 
 mod batch;
 mod bytes;
+mod durable;
 mod engine;
 mod freewrite;
 #[doc(hidden)]

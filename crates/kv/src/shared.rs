@@ -44,7 +44,7 @@ impl Health {
     }
 
     /// An error if background work rests.
-    fn check_room(&self) -> Result<()> {
+    pub(crate) fn check_room(&self) -> Result<()> {
         match self {
             Health::Resting(what) => Err(Error::new(Kind::NoSpace, what.clone())),
             _ => Ok(()),
@@ -157,22 +157,6 @@ impl<S: AsMut<Health>> Shared<S> {
         }
     }
 
-    /// Waits for background tasks until `is_done`; true if it had to wait. An error if they are resting or the store
-    /// has failed.
-    pub(crate) fn wait_until(&self, is_done: impl Fn(&S) -> bool) -> Result<bool> {
-        let (mut state, mut has_waited) = (self.state.lock(), false);
-        while !is_done(&state) && !state.as_mut().has_failed() {
-            match has_waited {
-                false => self.try_again(&mut state),
-                true => state.as_mut().check_room()?,
-            }
-            has_waited = true;
-            self.progress.wait(&mut state);
-        }
-        drop(state);
-        self.check_writable().map(|()| has_waited)
-    }
-
     /// An error if the store takes no more writes. Must be checked with the manifest's lock held before an edit is
     /// appended: work that was running when a durability call failed may build on what that lost.
     pub(crate) fn check_writable(&self) -> Result<()> {
@@ -205,14 +189,13 @@ impl<S: AsMut<Health>> Shared<S> {
         }
     }
 
-    /// The same for background work called `work`, which rests if there was no room.
-    pub(crate) fn rests_or_poisoned(&self, error: Error, work: &str) {
+    /// The same for background work called `work`, which rests if there was no room and `may_rest` says so.
+    pub(crate) fn rests_or_poisoned(&self, error: Error, work: &str, may_rest: impl FnOnce(&mut S) -> bool) {
         match error.kind() {
             Kind::NoSpace => {
                 let mut state = self.state.lock();
-                let health = state.as_mut();
-                if !health.has_failed() {
-                    *health = Health::Resting(error.context(work).to_string());
+                if !state.as_mut().has_failed() && may_rest(&mut state) {
+                    *state.as_mut() = Health::Resting(error.context(work).to_string());
                 }
             }
             Kind::PowerLost => drop(self.poison(error)),

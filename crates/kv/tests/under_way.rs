@@ -1,4 +1,4 @@
-//! Who looks for room does not give up while work that is under way may free some.
+//! Who looks for room does not give up while work that is under way may free some, and holds up nobody who needs none.
 
 use crate::doubtful::{Doubtful, Fault};
 use crate::harness::{scattered as key, small};
@@ -94,9 +94,19 @@ fn a_flush_that_has_written_its_tables_holds_no_others() {
     assert!(!was_left, "the flush holds tables that nobody needs");
 }
 
-/// A flush found no room, at the `nth` call that takes some, and rests while a merge is under way, which will free
-/// some. `None` if it did not rest, else what a put was told that needs the room.
-fn put_beside_a_merge(nth: u64) -> Option<Result<()>> {
+/// What somebody is told.
+type Answer = Arc<Mutex<Option<Result<()>>>>;
+
+fn asked(store: &Arc<Store>, act: impl FnOnce(&Store) -> Result<()> + Send + 'static) -> (Task, Answer) {
+    let answer = Answer::default();
+    let of_task = answer.clone();
+    (beside(store, move |store| *of_task.lock() = Some(act(store))), answer)
+}
+
+/// A flush finds no room, at the `nth` call that takes some, and rests while a merge is under way, which will free
+/// some. What whoever asked for the flush is told in the end, and a put that needs the room. `None` if there was some,
+/// or it was not the flush that found none: that is known then before the merge goes on.
+fn beside_a_merge(nth: u64) -> Option<[Result<()>; 2]> {
     let files = Doubtful::default();
     let store = store_on(&files);
     for round in 0..4 {
@@ -108,27 +118,72 @@ fn put_beside_a_merge(nth: u64) -> Option<Result<()>> {
     gate.wait_for_somebody();
     store.put(b"k", b"v").unwrap();
     (files.0.lock().fault, files.0.lock().left) = (Fault::FullOnce, Some(nth));
-    let rests = store.flush().is_err_and(|error| error.to_string().starts_with("flush"));
+    let (flush, of_flush) = asked(&store, |store| store.flush());
+    let (env, pause) = (RealEnv::new(), Nanos::from_ms(30));
+    env.sleep_until(env.now() + pause);
+    let rests = files.0.lock().left.is_none() && of_flush.lock().is_none();
     files.disarm();
     // Enough for the merge, not for a memtable besides.
     let others = files.0.lock().room_left() - (1600 << 10);
     files.0.lock().room = Some(ROOM - others);
-    let answer = Arc::new(Mutex::new(None));
-    let of_task = answer.clone();
-    let put = beside(&store, move |store| *of_task.lock() = Some(store.put(b"l", b"w")));
-    let env = RealEnv::new();
-    env.sleep_until(env.now() + Nanos::from_ms(30));
+    let (put, of_put) = asked(&store, |store| store.put(b"l", b"w"));
+    env.sleep_until(env.now() + pause);
     gate.open();
-    compaction.join();
-    put.join();
-    answer.lock().take().filter(|_| rests)
+    [compaction, flush, put].into_iter().for_each(Task::join);
+    rests.then(|| [of_flush, of_put].map(|answer| answer.lock().take().unwrap()))
 }
 
 #[test]
-fn a_put_waits_for_a_merge_though_the_store_rests() {
-    // The compaction that waits for the merge may have the flush tried again.
-    let answers = (0..20).flat_map(|_| 1..8).filter_map(put_beside_a_merge);
-    let answers: Vec<_> = answers.take(3).collect();
-    assert!(!answers.is_empty(), "it never rests");
-    answers.into_iter().for_each(Result::unwrap);
+fn who_asks_waits_for_a_merge_though_the_store_rests() {
+    let answers: Vec<_> = (0..20).flat_map(|_| 1..8).filter_map(beside_a_merge).take(3).collect();
+    assert!(!answers.is_empty(), "there is always room");
+    answers.into_iter().flatten().for_each(Result::unwrap);
+}
+
+/// A writer waits for a flush that is held up; what was written before can be made durable meanwhile.
+#[test]
+fn a_sync_does_not_wait_for_a_writer_who_waits() {
+    let files = Doubtful::default();
+    let store = store_on(&files);
+    let gate = Gate::at(&files, ".table", true);
+    let (writer, of_writer) =
+        asked(&store, |store| (0..5000).try_for_each(|n| store.put(&key(n), &[1; 900])));
+    gate.wait_for_somebody();
+    let (env, pause) = (RealEnv::new(), Nanos::from_ms(30));
+    env.sleep_until(env.now() + pause);
+    let (sync, of_sync) = asked(&store, |store| store.sync());
+    let until = env.now() + Nanos::from_ms(20_000);
+    while of_sync.lock().is_none() && env.now() < until {
+        env.sleep_until(env.now() + Nanos::from_ms(1));
+    }
+    let (synced, written) = (of_sync.lock().is_some(), of_writer.lock().is_some());
+    gate.open();
+    [writer, sync].into_iter().for_each(Task::join);
+    assert!(synced && !written, "the sync waited for the writer");
+    [of_writer, of_sync].iter().for_each(|answer| answer.lock().take().unwrap().unwrap());
+}
+
+/// A flush rests, and what deletes ask for is to merge level 0, which fits: a store that rests did not do it.
+#[test]
+fn deletes_have_level_0_merged_though_the_store_rests() {
+    let mut rested = 0;
+    for (left, nth) in [800, 1600, 2400].into_iter().flat_map(|left| (2..6).map(move |nth| (left, nth))) {
+        let files = Doubtful::default();
+        let store = store_on(&files);
+        for round in 0..4 {
+            (0..300).try_for_each(|n| store.put(&key(n), &[round; 900])).unwrap();
+            store.flush().unwrap();
+        }
+        store.put(b"k", b"v").unwrap();
+        (files.0.lock().fault, files.0.lock().left) = (Fault::FullOnce, Some(nth));
+        let flushed = store.flush();
+        files.disarm();
+        if flushed.is_err_and(|error| error.to_string().starts_with("flush")) {
+            rested += 1;
+            let others = files.0.lock().room_left() - (left << 10);
+            files.0.lock().room = Some(ROOM - others);
+            (0..3000).try_for_each(|n| store.delete(&key(n))).unwrap();
+        }
+    }
+    assert!(rested > 0);
 }

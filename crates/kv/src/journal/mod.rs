@@ -2,6 +2,7 @@
 
 mod chain;
 mod edit;
+mod floors;
 mod frame;
 mod group;
 mod record;
@@ -17,6 +18,7 @@ pub(crate) use edit::{
     COMPARATOR, Edit, SEGMENT_MANIFEST_BYTES, SEQ_STORED_MAX, STORE_MANIFEST_BYTES, SegmentMeta, UNORDERED,
     check_comparator,
 };
+pub(crate) use floors::Floors;
 pub(crate) use frame::{AREA_HEAD_BYTES, Framer, HEAD_BYTES, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous};
 pub(crate) use group::GroupSync;
 pub(crate) use record::{Ending, Records, fix_records, of_another_store, store_of};

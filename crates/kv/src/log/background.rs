@@ -7,6 +7,7 @@ use super::hint::Note;
 use super::record::{Item, decode};
 use super::segment::{Home, Reading, Segment, finish};
 use super::writer::{Frozen, table_bytes};
+use crate::durable::Durable;
 use crate::journal::{Edit, SegmentMeta};
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
@@ -26,7 +27,7 @@ pub(crate) fn start(core: &Arc<Core>) {
 fn seal_loop(core: &Core) {
     while let Some(frozen) = core.state.next_work(|state| state.frozen.front().cloned()) {
         if let Err(error) = seal(core, &frozen).and_then(|()| core.erase_obsolete()) {
-            core.state.rests_or_poisoned(error, "seal");
+            core.state.rests_or_poisoned(error, "seal", |_| true);
         }
         core.state.wake_all();
     }
@@ -126,7 +127,7 @@ fn collect_loop(core: &Core) {
             Err(Kind::NoSpace) => core.found_no_room(prospects),
             // The segment says so itself from now on, and whoever reads it is told.
             Err(Kind::Corrupt) | Ok(()) => {}
-            Err(_) => result.unwrap_or_else(|error| core.state.rests_or_poisoned(error, "collect")),
+            Err(_) => result.unwrap_or_else(|error| core.state.rests_or_poisoned(error, "collect", |_| true)),
         }
         core.state.lock().is_collecting = false;
         core.state.wake_all();

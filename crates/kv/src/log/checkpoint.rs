@@ -7,12 +7,9 @@ use super::foot::Origin;
 use super::segment::{Home, Segment};
 use crate::journal::{Edit, SegmentMeta, UNORDERED};
 use crate::manifest::Manifest;
-use crate::media::{Intent, Media, check_empty};
+use crate::media::{Intent, Media, check_empty, copy};
 use std::sync::Arc;
 use vellum_base::{Error, IoClass, Kind, Result};
-
-/// Bytes copied at a time.
-const COPY_BYTES: u64 = 1 << 20;
 
 impl Core {
     /// See [`crate::Map::checkpoint`]. Writers wait for what was written before to become a segment.
@@ -39,7 +36,7 @@ impl Core {
             segments: metas.clone(),
             seed: Some(self.seed),
             next_number: Some(self.number()),
-            last_seq: Some(self.state.lock().last_seq),
+            last_seq: Some(self.state.lock().floors.last_seq),
             ..Edit::default()
         };
         let mut manifest = Manifest::new(into.clone(), self.env.random(), UNORDERED, None);
@@ -73,13 +70,11 @@ impl Core {
                 format!("a segment of {} bytes does not fit into a table of the other medium", meta.bytes);
             return Err(Error::new(Kind::Unsupported, what));
         }
-        let mut at = 0;
-        while at < meta.bytes {
-            let mut piece = vec![0; COPY_BYTES.min(meta.bytes - at) as usize];
-            self.env.sleep_until(table.read(at, &mut piece, IoClass::Background)?);
-            writer.append(&piece)?;
-            at += piece.len() as u64;
-        }
+        let read = |at, piece: &mut [u8]| {
+            self.env.sleep_until(table.read(at, piece, IoClass::Background)?);
+            Ok(())
+        };
+        copy(meta.bytes, read, |_, piece| writer.append(piece))?;
         writer.finish(0)
     }
 }

@@ -1,7 +1,8 @@
 //! State shared by all parts of an open log store.
 //!
-//! Lock order: `writer`, `moves`, `manifest`, `state`. `wal` and the locks of the index are innermost: no other lock is
-//! taken while they are held. Background tasks never take `writer`, so a writer may wait for them while it holds it.
+//! Lock order: `writer`, `moves`, the lock of `Obsolete::erase`, `manifest`, `state`. `wal` and the locks of the index
+//! are innermost: no other lock is taken while they are held. Background tasks never take `writer`, so a writer may
+//! wait for them while it holds it.
 //!
 //! Invariants
 //! 1. A pointer of the index refers to a segment of the view that is current when the index is read. A reader checks
@@ -17,8 +18,9 @@ use super::options::{Limits, Options};
 use super::room::Prospects;
 use super::segment::{Layout, Reading, Segment};
 use super::writer::{Frozen, Writer};
+use crate::durable::Durable;
 use crate::freewrite::in_force;
-use crate::journal::{Area, Edit, SegmentMeta, Wal};
+use crate::journal::{Area, Edit, Floors, SegmentMeta, Wal};
 use crate::key::EntryKind;
 use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::Manifest;
@@ -84,10 +86,7 @@ pub(crate) struct State {
     pub health: Health,
     /// Oldest first.
     pub frozen: VecDeque<Arc<Frozen>>,
-    pub log_floor: u64,
-    pub last_seq: u64,
-    /// A log, and how long it was when the store was closed last.
-    pub closed: Option<(u64, u64)>,
+    pub floors: Floors,
     /// Slots taken, in the view or about to be.
     pub slots: Vec<bool>,
     /// Writers wait for room.
@@ -158,6 +157,22 @@ impl View {
 impl AsMut<Health> for State {
     fn as_mut(&mut self) -> &mut Health {
         &mut self.health
+    }
+}
+
+impl Durable for Core {
+    type State = State;
+    fn shared(&self) -> &Shared<State> {
+        &self.state
+    }
+    fn wal(&self) -> &Mutex<Wal> {
+        &self.wal
+    }
+    fn media(&self) -> &dyn Media {
+        &*self.media
+    }
+    fn obsolete(&self) -> &Obsolete {
+        &self.obsolete
     }
 }
 
@@ -255,27 +270,18 @@ impl Core {
             told.segments.iter().filter(|meta| !edit.segments_gone.contains(&meta.number)).copied().collect();
         segments.extend(&edit.segments);
         segments.sort_by_key(|meta| meta.order);
-        let floors = {
-            let state = self.state.lock();
-            let last_seq = edit.last_seq.unwrap_or(0).max(state.last_seq);
-            (edit.log_floor.unwrap_or(state.log_floor), last_seq, edit.closed.or(state.closed))
-        };
+        let floors = self.state.lock().floors.after(&edit);
         let edit =
             Edit { lifetime: self.lifetime(), next_number: Some(self.next_number.load(Relaxed)), ..edit };
-        let whole = || Edit {
-            log_floor: Some(floors.0),
-            last_seq: Some(floors.1),
-            closed: floors.2,
-            seed: Some(self.seed),
-            segments: segments.clone(),
-            segments_gone: Vec::new(),
-            ..edit.clone()
+        let whole = || {
+            let (seed, segments) = (Some(self.seed), segments.clone());
+            floors.told_by(Edit { seed, segments, segments_gone: Vec::new(), ..edit.clone() })
         };
         let appended = told.manifest.append(&edit, whole, || self.number());
         appended.map_err(|error| self.state.refused_or_poisoned(error))?;
         told.segments = segments;
         let mut state = self.state.lock();
-        (state.log_floor, state.last_seq, state.closed) = floors;
+        state.floors = floors;
         let mut next = (**self.view.load()).clone();
         change(&mut state, &mut next);
         let old = self.view.swap(Arc::new(next));
@@ -293,37 +299,6 @@ impl Core {
         let old = self.view.swap(Arc::new(next));
         drop(state);
         drop(old);
-    }
-
-    /// Erases what nobody holds any more.
-    pub(crate) fn erase_obsolete(&self) -> Result<()> {
-        self.obsolete.erase(&*self.media)
-    }
-
-    /// Does what takes room; see [`Obsolete`].
-    pub(crate) fn with_room<T>(&self, act: impl FnMut() -> Result<T>) -> Result<T> {
-        self.obsolete.with_room(&*self.media, act)
-    }
-
-    /// Makes all that was written durable.
-    pub(crate) fn sync_log(&self) -> Result<()> {
-        self.state.check_writable()?;
-        let upto = self.wal.lock().total;
-        self.sync_upto(upto)
-    }
-
-    /// Returns when all below `upto` is durable.
-    pub(crate) fn sync_upto(&self, upto: u64) -> Result<()> {
-        self.state.sync.upto(upto, || self.sync_all(upto), || self.state.check_writable())
-    }
-
-    /// Syncs every log there is, oldest first. Returns up to where all is durable, at least `upto`.
-    fn sync_all(&self, upto: u64) -> Result<u64> {
-        let unsynced = self.wal.lock().hand_over_for(upto);
-        let unsynced = unsynced.map_err(|error| self.state.refused_or_poisoned(error))?;
-        unsynced.sync().map_err(|error| self.state.poison(error))?;
-        self.wal.lock().synced(&unsynced);
-        Ok(unsynced.total)
     }
 
     /// Removes logs that are in tables.

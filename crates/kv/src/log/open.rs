@@ -12,10 +12,10 @@ use super::segment::{DATA_BYTES_MAX, Home, Layout, Reading, START_BYTES, Segment
 use super::writer::{Frozen, Open, Writer, table_bytes};
 use crate::freewrite::{Asked, Extent};
 use crate::journal::{
-    Area, Counted, Edit, Ending, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal, check_comparator,
-    read_chain, salvage_records,
+    Area, Counted, Edit, Ending, Floors, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal,
+    check_comparator, read_chain, salvage_records,
 };
-use crate::leftovers::{Leftovers, NUMBERS_MAX, no_current};
+use crate::leftovers::{Leftovers, NUMBERS_MAX, no_current, number_after};
 use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::{self, Current, Manifest};
 use crate::media::{Media, MediaShape, ReadOnly, Sharing, check_shape, check_whole, refused};
@@ -38,10 +38,8 @@ pub(crate) struct ManifestState {
     pub seed: u64,
     /// In their order.
     pub segments: Vec<SegmentMeta>,
-    pub log_floor: u64,
-    pub last_seq: u64,
+    pub floors: Floors,
     pub next_number: u64,
-    pub closed: Option<(u64, u64)>,
     pub lifetime: Lifetime,
 }
 
@@ -50,6 +48,7 @@ pub(crate) fn state_of(edits: Vec<Edit>) -> Result<ManifestState> {
     let mut said = ManifestState { next_number: 1, ..ManifestState::default() };
     for edit in edits {
         check_comparator(&edit, UNORDERED)?;
+        said.floors = said.floors.after(&edit);
         for number in &edit.segments_gone {
             let Some(at) = said.segments.iter().position(|meta| meta.number == *number) else {
                 return Err(Error::corrupt(format!("manifest: segment {number} is not there")));
@@ -61,14 +60,9 @@ pub(crate) fn state_of(edits: Vec<Edit>) -> Result<ManifestState> {
             said.lifetime = edit.lifetime;
         }
         said.seed = edit.seed.unwrap_or(said.seed);
-        said.log_floor = edit.log_floor.unwrap_or(said.log_floor);
-        said.last_seq = edit.last_seq.unwrap_or(0).max(said.last_seq);
-        said.next_number = edit.next_number.unwrap_or(said.next_number);
-        said.closed = edit.closed.or(said.closed);
+        said.next_number = edit.next_number.unwrap_or(0).max(said.next_number);
     }
-    if said.next_number >= NUMBERS_MAX {
-        return Err(Error::corrupt(format!("manifest: nothing has the number {}", said.next_number)));
-    }
+    number_after(std::iter::once(said.next_number.saturating_sub(1)))?; // an error if nothing can have such a number
     said.segments.sort_by_key(|meta| meta.order);
     let is_impossible = |meta: &&SegmentMeta| {
         // What is written next is to be newer.
@@ -144,7 +138,7 @@ pub(crate) fn read_logs(
     (store, ending): (Option<u64>, Ending),
 ) -> Result<Vec<LogRead<Content>>> {
     let kept = &BTreeSet::new();
-    let counted = Counted { store, floor: said.log_floor, closed: said.closed, kept, ending };
+    let counted = Counted { store, floor: said.floors.log_floor, closed: said.floors.closed, kept, ending };
     read_chain(media, areas, counted, &take_batch)
 }
 
@@ -185,11 +179,8 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let newest = logs.last().map(|log| (log.number, log.length));
     let wanted: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
-    let seen = numbers.chain([media.highest_table()]).max();
-    let next_number = said.next_number.max(seen.map_or(0, |number| number.saturating_add(1)));
-    if next_number >= NUMBERS_MAX {
-        return Err(Error::corrupt(format!("a table or an area has the number {}", next_number - 1)));
-    }
+    let numbers = numbers.chain([media.highest_table(), said.next_number.saturating_sub(1)]);
+    let next_number = number_after(numbers)?;
     let leftovers = Leftovers::but((tables, areas), &wanted, &kept, (current.manifest, said.next_number));
     let core = Opening { media: media.clone(), env, options, sharing, limits, current, next_number }
         .core(said, logs)?;
@@ -245,7 +236,7 @@ impl Opening {
         let previous = logs
             .last()
             .map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
-        let last_seq = logs.last().map_or(0, |log| log.last_seq).max(said.last_seq);
+        let last_seq = logs.last().map_or(0, |log| log.last_seq).max(said.floors.last_seq);
         let mut memory = segments_of(logs, &self.limits, self.media.shape().whole_tables);
         let largest = said
             .segments
@@ -286,14 +277,7 @@ impl Opening {
         let (open, frozen) = (opened.pop(), frozen_of(opened, last_seq));
         // The log after those that are on their way to tables.
         let frozen = with_next_logs(frozen, open.as_ref());
-        let state = State {
-            frozen,
-            log_floor: said.log_floor,
-            last_seq,
-            closed: said.closed,
-            slots,
-            ..State::default()
-        };
+        let state = State { frozen, floors: Floors { last_seq, ..said.floors }, slots, ..State::default() };
         let manifest =
             Manifest::new(self.media.clone(), self.current.store, UNORDERED, Some(self.current.manifest));
         Ok(Core {

@@ -1,10 +1,12 @@
 //! The room of a log store, and waiting of writers until there is more.
 //!
-//! The last free table is kept for collection, which frees more.
+//! The last free table is kept for collection, which frees more; writers leave three besides, or one for deletes
+//! (`writer`).
 
 use super::collect::Picked;
 use super::core::{Core, State};
 use super::hint::UNIT_BYTES;
+use crate::durable::Durable;
 use crate::journal::{SEGMENT_MANIFEST_BYTES, STORE_MANIFEST_BYTES};
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Result};
@@ -106,6 +108,22 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Waits for background tasks until `is_done`; true if it had to wait. An error if they are resting or the store
+    /// has failed.
+    pub(crate) fn wait_until(&self, is_done: impl Fn(&State) -> bool) -> Result<bool> {
+        let (mut state, mut has_waited) = (self.state.lock(), false);
+        while !is_done(&state) && !state.health.has_failed() {
+            match has_waited {
+                false => self.state.try_again(&mut state),
+                true => state.health.check_room()?,
+            }
+            has_waited = true;
+            self.state.wait(&mut state);
+        }
+        drop(state);
+        self.state.check_writable().map(|()| has_waited)
     }
 
     /// Waits until so many tables are free; an error if collecting will not bring that about.

@@ -7,6 +7,7 @@ use super::open::open;
 use super::options::{Limits, Options};
 use super::stat::StoreStat;
 use crate::batch::Batch;
+use crate::durable::Durable;
 use crate::journal::Edit;
 use crate::key::check_key;
 use crate::map::{Map, Show, Verified};
@@ -128,7 +129,7 @@ impl Store {
         drop(writer);
         core.state.lock().frozen.iter().for_each(|frozen| drop(frozen.table.lock().take()));
         if closed.is_some() {
-            core.install(Edit { closed, ..Edit::default() }, |_, _| ())?;
+            core.with_room(|| core.install(Edit { closed, ..Edit::default() }, |_, _| ()))?;
         }
         let buried = core.erase_obsolete();
         // An iterator may outlive the store.

@@ -21,7 +21,7 @@ impl Core {
         for area in self.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
             let result = self.verify_log(area);
             // Those below the floor count no more, and are removed meanwhile.
-            if area.number >= self.state.lock().log_floor {
+            if area.number >= self.state.lock().floors.log_floor {
                 seen.logs += 1;
                 seen.note(result)?;
             }
@@ -29,6 +29,7 @@ impl Core {
         if self.options.read_only {
             seen.note_strict(self.verify_logs_strictly())?;
         }
+        seen.problems.extend(self.media.problems());
         self.verify_index(&mut seen)?;
         for segment in self.view.load_full().in_order() {
             let Some(meta) = segment.meta() else { continue };

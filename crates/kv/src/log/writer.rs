@@ -17,6 +17,7 @@ use super::options::Limits;
 use super::record::{Record, record_bytes};
 use super::segment::{Account, Buffer, Home, Segment, start};
 use crate::batch::{Batch, at_most, decode_entry};
+use crate::durable::Durable;
 use crate::key::{DEFAULT_KEYSPACE, EntryKind};
 use crate::options::Durability;
 use std::collections::BTreeMap;
@@ -127,18 +128,6 @@ impl Core {
         match durability {
             Durability::Sync => self.sync_upto(upto),
             _ => Ok(()),
-        }
-    }
-
-    /// A batch that does nothing makes what was written before it as durable as it was asked to be.
-    fn settle(&self, durability: Durability) -> Result<()> {
-        match durability {
-            Durability::None => Ok(()),
-            Durability::Buffered => {
-                let handed_over = self.with_room(|| self.wal.lock().hand_over());
-                handed_over.map(drop).map_err(|error| self.state.refused_or_poisoned(error))
-            }
-            Durability::Sync => self.sync_log(),
         }
     }
 
@@ -326,7 +315,7 @@ impl Core {
     /// has changed.
     fn next_segment(&self, writer: &mut Writer, is_for_deletes: bool) -> Result<()> {
         let has_room = |state: &State| state.frozen.len() < self.limits.frozen_max;
-        self.counts.stall(&*self.env, || self.state.wait_until(has_room))?;
+        self.counts.stall(&*self.env, || self.wait_until(has_room))?;
         let fresh = self.begin_segment().map_err(|error| self.state.refused_or_poisoned(error))?;
         let slot = fresh.segment.slot;
         let number = self.begin_log(writer.next_seq).inspect_err(|_| self.give_slot(slot))?;
@@ -344,7 +333,7 @@ impl Core {
                 lacks_table: AtomicBool::new(false),
             }));
         }
-        let floor = state.log_floor;
+        let floor = state.floors.log_floor;
         drop(state);
         self.wal.lock().forget_below(floor);
         self.state.wake_tasks();
@@ -406,7 +395,7 @@ impl Core {
     /// this might not end beside writers.
     pub(crate) fn wait_for_seals(&self, upto: u64) -> Result<()> {
         let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
-        self.state.wait_until(is_done).map(drop)
+        self.wait_until(is_done).map(drop)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Background tasks: one that flushes, some that compact. They sleep until there is work; an idle store writes nothing.
 
+use crate::durable::Durable;
 use crate::lsm::compaction::{Job, run};
 use crate::lsm::core::{Core, Frozen, State};
 use crate::lsm::flush::flush;
@@ -22,11 +23,17 @@ pub(crate) fn start(core: &Arc<Core>) {
 }
 
 fn flush_loop(core: &Arc<Core>) {
-    while let Some(frozen) = core.state.next_work(|state| state.frozen.front().cloned()) {
-        if let Err(error) = core.with_room(|| timed_flush(core, &frozen)).and_then(|()| core.erase_obsolete())
-        {
-            core.rests_or_poisoned(error, "flush");
+    let next = |state: &mut State| {
+        let frozen = state.frozen.front().cloned();
+        state.is_flushing = frozen.is_some();
+        frozen
+    };
+    while let Some(frozen) = core.state.next_work(next) {
+        let rounds = core.library.obsolete.rounds();
+        if let Err(error) = core.erase_after(timed_flush(core, &frozen), rounds) {
+            core.rests_or_poisoned(error, "flush", rounds);
         }
+        core.state.lock().is_flushing = false;
         core.state.wake_all(); // there may be room for a compaction now
     }
 }
@@ -42,8 +49,10 @@ fn compact_loop(core: &Arc<Core>) {
     // Back-pressure keeps writers from starving this task.
     core.env.give_way();
     while let Some((job, version)) = next_job(core) {
-        let mut result = core.with_room(|| run(core, &job, &version));
-        if job.is_joining() && result.as_ref().is_err_and(|error| error.kind() == Kind::NoSpace) {
+        let rounds = core.library.obsolete.rounds();
+        let mut result = run(core, &job, &version);
+        let has_no_room = result.as_ref().is_err_and(|error| error.kind() == Kind::NoSpace);
+        if job.is_joining() && has_no_room && !core.library.obsolete.may_win(rounds) {
             let numbers = job.lower.iter().map(|table| table.meta.number);
             core.state.lock().leave_alone(&core.view.load().version, numbers);
             result = Ok(()); // others may fit
@@ -52,7 +61,7 @@ fn compact_loop(core: &Arc<Core>) {
         let done = (result.is_ok() && !job.piece.is_all()).then(|| job.done(&core.room()));
         drop((version, job)); // the last to hold its inputs, perhaps
         // Erase before the claim is dropped: while it stands, writers without room wait for what is freed here.
-        let result = result.and_then(|()| core.erase_obsolete());
+        let result = core.erase_after(result, rounds);
         let mut state = core.state.lock();
         state.running.retain(|running| *running != claim);
         if let Some(done) = done {
@@ -62,7 +71,7 @@ fn compact_loop(core: &Arc<Core>) {
             Ok(()) => core.state.try_again(&mut state),
             Err(error) => {
                 drop(state);
-                core.rests_or_poisoned(error, "compaction");
+                core.rests_or_poisoned(error, "compaction", rounds);
             }
         }
         core.state.wake_all();
@@ -96,12 +105,31 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
 }
 
 impl Core {
-    /// Handles an error of background work: the store rests or fails.
-    fn rests_or_poisoned(&self, error: Error, work: &str) {
-        let mut state = self.state.lock();
-        state.rested_at = self.room().free().max(std::mem::take(&mut state.retried_at));
-        drop(state);
-        self.state.rests_or_poisoned(error, work);
+    /// Erases what background work has replaced. If that found no room, but there may be some now, this is no error:
+    /// it is tried again.
+    fn erase_after(&self, result: Result<()>, rounds: u64) -> Result<()> {
+        match result {
+            Err(error) if error.kind() == Kind::NoSpace && self.library.obsolete.may_win(rounds) => {
+                self.erase_obsolete()?;
+                self.state.try_again(&mut self.state.lock()); // other work may rest already
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(()) => self.erase_obsolete(),
+        }
+    }
+
+    /// Handles an error of background work: the store rests or fails. It does not rest if anything was erased since the
+    /// work began, as nobody would wake it: it did not rest yet when that was erased.
+    fn rests_or_poisoned(&self, error: Error, work: &str, rounds: u64) {
+        self.state.rests_or_poisoned(error, work, |state| {
+            if self.library.obsolete.rounds() != rounds {
+                self.state.try_again(state);
+                return false;
+            }
+            state.rested_at = self.room().free().max(std::mem::take(&mut state.retried_at));
+            true
+        });
     }
 
     /// Compaction tasks that are busy flushing: under LevelDB's rules one task does both.

@@ -11,14 +11,11 @@ use crate::lsm::merge::Stream;
 use crate::lsm::table::{Table, TableStream};
 use crate::lsm::version::Version;
 use crate::manifest::Manifest;
-use crate::media::{AreaWriter, Intent, Media, TableWriter, check_empty};
+use crate::media::{AreaWriter, Intent, Media, check_empty, copy};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering;
 use vellum_base::{IoClass, Result};
-
-/// Bytes copied at a time.
-const COPY_BYTES: usize = 1 << 20;
 
 impl Core {
     /// See [`crate::Map::checkpoint`].
@@ -78,12 +75,13 @@ impl Core {
         if !(table.unit_bytes as u64).is_multiple_of(into.shape().unit_bytes) {
             return self.split_table(table, level, into);
         }
-        let writer = into.create_table(meta.number, Intent::COPY)?;
+        let mut writer = into.create_table(meta.number, Intent::COPY)?;
         if meta.bytes > writer.capacity() {
             drop(writer);
             return self.split_table(table, level, into);
         }
-        copy_bytes(table, writer).map(|()| vec![meta.clone()])
+        copy(meta.bytes, |at, piece| table.read_raw(at, piece), |_, piece| writer.append(piece))?;
+        writer.finish(0).map(|()| vec![meta.clone()])
     }
 
     fn split_table(&self, table: &Arc<Table>, level: usize, into: &Arc<dyn Media>) -> Result<Vec<TableMeta>> {
@@ -137,24 +135,7 @@ impl Core {
     }
 }
 
-fn copy_log(log: &KeptLog, copy: &dyn AreaWriter) -> Result<()> {
-    let mut at = 0;
-    while at < log.bytes {
-        let mut piece = vec![0; COPY_BYTES.min((log.bytes - at) as usize)];
-        log.read(at, &mut piece)?;
-        copy.append(at, &piece)?;
-        at += piece.len() as u64;
-    }
-    copy.sync()
-}
-
-fn copy_bytes(table: &Table, mut writer: Box<dyn TableWriter>) -> Result<()> {
-    let (mut at, bytes) = (0, table.meta.bytes);
-    while at < bytes {
-        let mut piece = vec![0; COPY_BYTES.min((bytes - at) as usize)];
-        table.read_raw(at, &mut piece)?;
-        writer.append(&piece)?;
-        at += piece.len() as u64;
-    }
-    writer.finish(0)
+fn copy_log(log: &KeptLog, to: &dyn AreaWriter) -> Result<()> {
+    copy(log.bytes, |at, piece| log.read(at, piece), |at, piece| to.append(at, piece))?;
+    to.sync()
 }

@@ -1,8 +1,8 @@
 //! State shared by all parts of an open store.
 //!
-//! Lock order: `writer`, the lock of `Obsolete::erase`, `manifest`, `state`. `snapshots` and `leveldb` are innermost:
-//! no other lock is taken while one of them is held. Background tasks never take `writer`, so a writer may wait for
-//! them while it holds it.
+//! Lock order: `writer`, the lock of `Obsolete::erase`, `manifest`, `state`. `wal`, `snapshots` and `leveldb` are
+//! innermost: no other lock is taken while one of them is held. Background tasks never take `writer`, so a writer may
+//! wait for them while it holds it.
 //!
 //! Invariants
 //! 1. `view` holds the active memtable, all frozen ones, and the tables; a reader that copies it sees everything that
@@ -12,19 +12,21 @@
 //! 2. `visible` advances only after the entries are in the memtable.
 
 use crate::batch::at_most;
+use crate::durable::Durable;
 use crate::freewrite::in_force;
-use crate::journal::Edit;
+use crate::journal::{Edit, Floors, Wal};
 use crate::key::{EntryKind, Stamp};
 use crate::lifetime::{Counts, Lifetime};
-use crate::lsm::compaction::{Begun, Claim, Gather, Job, LevelDb, Room, Situation, Toll, Window, pick};
+use crate::lsm::compaction::{Begun, Claim, Gather, Job, LevelDb, Shape, Situation, Toll, Window, pick};
 use crate::lsm::manual::Request;
 use crate::lsm::memtable::Memtable;
-use crate::lsm::sizes::Short;
+use crate::lsm::room::{Budget, Room, Short};
 use crate::lsm::table::{Library, hash};
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
 use crate::media::{Media, Sharing};
+use crate::obsolete::Obsolete;
 use crate::options::{Options, Reuse, Rules};
 use crate::shared::{Health, Shared};
 use crate::swap::{ArcSwap, Guard};
@@ -48,6 +50,7 @@ pub(crate) struct Core {
     /// The sequence number up to which entries are visible.
     pub visible: AtomicU64,
     pub writer: Mutex<Writer>,
+    pub wal: Mutex<Wal>,
     /// Size at which the active memtable is frozen.
     pub memtable_bytes_max: AtomicUsize,
     pub state: Shared<State>,
@@ -133,10 +136,9 @@ pub(crate) struct State {
     pub retried_at: u64,
     /// Oldest first.
     pub frozen: VecDeque<Frozen>,
-    pub log_floor: u64,
-    pub last_seq: u64,
-    /// The log that was open when the store was last closed, and its length then.
-    pub closed: Option<(u64, u64)>,
+    /// The oldest is being flushed.
+    pub is_flushing: bool,
+    pub floors: Floors,
     /// Compactions under way.
     pub running: Vec<Claim>,
     /// Merges in pieces that are not complete.
@@ -157,6 +159,22 @@ pub(crate) struct State {
 impl AsMut<Health> for State {
     fn as_mut(&mut self) -> &mut Health {
         &mut self.health
+    }
+}
+
+impl Durable for Core {
+    type State = State;
+    fn shared(&self) -> &Shared<State> {
+        &self.state
+    }
+    fn wal(&self) -> &Mutex<Wal> {
+        &self.wal
+    }
+    fn media(&self) -> &dyn Media {
+        &*self.media
+    }
+    fn obsolete(&self) -> &Obsolete {
+        &self.library.obsolete
     }
 }
 
@@ -235,21 +253,10 @@ impl Core {
         let before = self.view.load().version.clone();
         let after = before.apply(edit, &self.library, &*self.media);
         let after = Arc::new(after.inspect_err(|_| self.give_up_added(edit))?);
-        let floors = {
-            let state = self.state.lock();
-            let last_seq = edit.last_seq.unwrap_or(0).max(state.last_seq);
-            (edit.log_floor.unwrap_or(state.log_floor), last_seq, edit.closed.or(state.closed))
-        };
+        let floors = self.state.lock().floors.after(edit);
         let next_number = Some(self.next_number.load(Ordering::Relaxed));
         let edit = &Edit { lifetime: self.lifetime(), next_number, ..edit.clone() };
-        let whole = || Edit {
-            lifetime: self.lifetime(),
-            log_floor: Some(floors.0),
-            last_seq: Some(floors.1),
-            next_number,
-            closed: floors.2,
-            ..after.whole()
-        };
+        let whole = || floors.told_by(Edit { lifetime: self.lifetime(), next_number, ..after.whole() });
         if let Err(error) = manifest.append(edit, whole, || self.number()) {
             if error.kind() == Kind::NoSpace {
                 self.give_up_added(edit);
@@ -263,7 +270,7 @@ impl Core {
         }
         before.logs_without(&after).for_each(|log| log.retire());
         let mut state = self.state.lock();
-        (state.log_floor, state.last_seq, state.closed) = floors;
+        state.floors = floors;
         let mut next = View { version: after, ..(*self.view.load_full()).clone() };
         change(&mut state, &mut next);
         let old = self.view.swap(Arc::new(next));
@@ -278,30 +285,42 @@ impl Core {
 
     /// The most urgent compaction that can run now.
     pub(crate) fn pick(&self, version: &Version, state: &State) -> Option<Job> {
-        let room = self.room();
+        let budget = self.budget(version, state);
+        let shape = budget.shape();
         let is_idle = state.running.is_empty() && state.frozen.is_empty();
         // If nothing fits otherwise, room kept for flushes is lent to a merge of level 0 or of deletes, which frees at
         // least as much in the end, or to gathering. Other merges may need more tables than they replace, permanently.
-        let in_the_end = || self.pick_in(room.in_the_end(), version, state);
-        self.pick_in(room, version, state).or_else(|| is_idle.then(in_the_end).flatten())
+        let pick_in = |room| self.pick_in(room, &shape, &budget, (version, state));
+        pick_in(budget.room).or_else(|| is_idle.then(|| pick_in(budget.room.in_the_end())).flatten())
     }
 
-    fn pick_in(&self, room: Room, version: &Version, state: &State) -> Option<Job> {
-        let shape = self.shape(version, state);
-        let situation = Situation::new(&state.running, &state.requested, &state.begun, room);
-        let situation = situation.with_gathers(&state.gathers, &state.gathered_in_vain);
-        let situation = situation.with_turn(state.asked_first);
+    fn pick_in(
+        &self,
+        room: Room,
+        shape: &Shape,
+        budget: &Budget<'_>,
+        (version, state): (&Version, &State),
+    ) -> Option<Job> {
+        let situation = Situation {
+            gathers: &state.gathers,
+            in_vain: &state.gathered_in_vain,
+            asked_first: state.asked_first,
+            ..Situation::new(&state.running, &state.requested, &state.begun, room)
+        };
         match self.options.rules {
             Rules::Vellum => {
                 // While room is short it is kept for writers and for deletes, not used to make reads cheaper.
-                let budget = self.budget(version, state);
-                let due = self.toll.is_due(version) && budget.has_plenty();
-                let situation = situation.with_toll(due).with_reserve(budget.kept_for_deletes());
-                pick(version, &shape, &situation.with_snapshot(self.oldest_snapshot()))
+                let situation = Situation {
+                    toll_is_due: self.toll.is_due(version) && budget.has_plenty(),
+                    reserve: budget.kept_for_deletes(),
+                    oldest: self.oldest_snapshot(),
+                    ..situation
+                };
+                pick(version, shape, &situation)
             }
             Rules::LevelDb => {
                 let table_bytes = self.media.shape().table_bytes;
-                self.leveldb.lock().pick(version, &shape, &situation, table_bytes)
+                self.leveldb.lock().pick(version, shape, &situation, table_bytes)
             }
         }
     }
@@ -325,16 +344,6 @@ impl Core {
         if self.toll.is_due(version) {
             self.state.wake_tasks();
         }
-    }
-
-    /// Erases replaced tables that nobody reads from any more.
-    pub(crate) fn erase_obsolete(&self) -> Result<()> {
-        self.library.obsolete.erase(&*self.media)
-    }
-
-    /// Runs `act`, which needs room; see [`Obsolete::with_room`](crate::obsolete::Obsolete).
-    pub(crate) fn with_room<T>(&self, act: impl FnMut() -> Result<T>) -> Result<T> {
-        self.library.obsolete.with_room(&*self.media, act)
     }
 
     /// Erases a table that was written but will not be installed.

@@ -4,6 +4,7 @@
 //! 2. Entries are written with sequence number 0, which stands for the number that the manifest assigns to their table.
 //! 3. Older entries in memtables must not hide ingested ones: memtables that overlap are flushed first.
 
+use crate::durable::Durable;
 use crate::journal::{BOUNDS_MANIFEST_BYTES, Edit, LEVELS, TABLE_MANIFEST_BYTES, TableMeta};
 use crate::key::{EntryKind, Stamp, check_key};
 use crate::lsm::compaction::{Claim, TableSink};
@@ -127,7 +128,7 @@ impl<'a> Ingest<'a> {
         core.wait_for_level0()?;
         core.wait_to_list(self.listed_bytes())?;
         // Earlier writes must not be lost in a crash that the ingest survives.
-        core.sync_held(&mut writer)?;
+        core.sync_log()?;
         let tables = self.sink.finish()?; // from here on they are the manifest's
         let result = core.place(&mut writer, tables, self.data_bytes);
         drop(writer);
@@ -170,7 +171,7 @@ impl Core {
             self.freeze(writer)?;
         }
         match meets {
-            true => self.state.wait_until(|state| state.frozen.is_empty()).map(drop),
+            true => self.wait_until(|state| state.frozen.is_empty()).map(drop),
             false => Ok(()),
         }
     }

@@ -9,6 +9,7 @@
 //! 2. Number 0 is live, under the name `default`.
 
 use crate::batch::Batch;
+use crate::durable::Durable;
 use crate::journal::{Edit, TableMeta};
 use crate::key::{DEFAULT_KEYSPACE, KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, Stamp, with_internal};
 use crate::lsm::compaction::Claim;
@@ -143,7 +144,7 @@ fn spans(number: u8, smallest: &[u8], largest: &[u8]) -> bool {
 fn numbers_without_logs(version: &Version, state: &State, logs_are_empty: bool) -> Vec<u8> {
     let spaces = &version.keyspaces;
     let in_logs = |log: u64| {
-        let is_needed = state.log_floor <= log && !logs_are_empty;
+        let is_needed = state.floors.log_floor <= log && !logs_are_empty;
         is_needed || version.logs().any(|kept| kept.number <= log)
     };
     let is_merged =
@@ -212,7 +213,7 @@ impl Core {
             if number.is_some() || merges.is_empty() {
                 return Ok(number.is_some());
             }
-            self.state.wait_until(|state| !merges.iter().all(|claim| state.running.contains(claim)))?;
+            self.wait_until(|state| !merges.iter().all(|claim| state.running.contains(claim)))?;
         }
     }
 
@@ -306,9 +307,9 @@ impl Store {
             return Err(Error::invalid("the default keyspace stays"));
         }
         // What was written before a drop that survives must survive too.
-        let mut writer = core.writer.lock();
+        let writer = core.writer.lock();
         core.state.check_writable()?;
-        core.sync_held(&mut writer)?;
+        core.sync_log()?;
         self.version().keyspaces.check(&space)?;
         let newest_log = core.next_number.load(Ordering::Relaxed) - 1;
         core.install(&Edit { dropped: vec![(space.number, newest_log)], ..Edit::default() }, |_, _| ())?;

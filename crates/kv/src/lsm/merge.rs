@@ -75,7 +75,8 @@ pub(crate) struct Merge<S: ?Sized> {
 }
 
 impl<S: Stream + ?Sized> Merge<S> {
-    /// No two sources may hold the same entry (key and stamp).
+    /// Where two sources hold the same entry (key and stamp), as between the pieces of a merge, both are shown, one
+    /// after the other: whoever reads skips the second as an older version.
     pub(crate) fn new(sources: Vec<Box<S>>) -> Merge<S> {
         Merge { heap: Vec::with_capacity(sources.len()), sources, rival: None, rival_key: Vec::new() }
     }

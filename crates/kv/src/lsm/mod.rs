@@ -1,11 +1,9 @@
 //! The ordered engine: an LSM tree (papers/flashkv.txt). Reading order: `store`, `writer` (the path of a write), `core`
-//! (what readers see, locks), `table` and `memtable`, `background`, `flush` and `compaction`; `budget`, `sizes` and
-//! `wait` (how much room there is, what is smaller where it is short, and who waits for it); `open`, `recover` and
-//! `replay`; then further functions: `keyspace`, `ingest`, `manual`, `checkpoint`, `verify`, `repair`. `kept_log` is
-//! about values that stay in logs.
+//! (what readers see, locks), `table` and `memtable`, `background`, `flush` and `compaction`; `room` (how much
+//! there is, what for, and who waits for it); `open`, `recover` and `replay`; then further functions: `keyspace`,
+//! `ingest`, `manual`, `checkpoint`, `verify`, `repair`. `kept_log` is about values that stay in logs.
 
 pub(crate) mod background;
-pub(crate) mod budget;
 pub(crate) mod cache;
 pub(crate) mod checkpoint;
 pub(crate) mod compaction;
@@ -25,7 +23,7 @@ pub(crate) mod pace;
 pub(crate) mod recover;
 pub(crate) mod repair;
 pub(crate) mod replay;
-pub(crate) mod sizes;
+pub(crate) mod room;
 pub(crate) mod source;
 pub(crate) mod stat;
 pub(crate) mod store;
@@ -34,5 +32,4 @@ pub(crate) mod table;
 pub(crate) mod units;
 pub(crate) mod verify;
 pub(crate) mod version;
-pub(crate) mod wait;
 pub(crate) mod writer;

@@ -5,11 +5,11 @@ use crate::journal::{Area, COMPARATOR, Edit, Ending, PAYLOAD_BYTES_MAX, Wal};
 use crate::key::KEY_BYTES_MAX;
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::cache::Cache;
+use crate::lsm::compaction::longest_of_piece;
 use crate::lsm::compaction::{LevelDb, Toll, Window};
-use crate::lsm::compaction::{longest_of_piece, tables_of_merge};
 use crate::lsm::core::{Core, Limits, State, View};
 use crate::lsm::recover::{Recovered, recover};
-use crate::lsm::sizes::Short;
+use crate::lsm::room::{Short, tables_of_merge};
 use crate::lsm::table::{Library, Warmed};
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
@@ -192,7 +192,7 @@ fn core_of(
 ) -> Core {
     let ahead_bytes = options.map_files.then_some(limits.short.memtable_bytes as u64);
     let wal = Wal::new(found.current.store, found.previous, ahead_bytes);
-    let mut writer = Writer::new(found.last_seq + 1, wal);
+    let mut writer = Writer::new(found.floors.last_seq + 1);
     writer.logs = found.active.logs;
     writer.memtable_bytes = found.active.bytes;
     let view = View {
@@ -200,13 +200,7 @@ fn core_of(
         frozen: found.frozen.iter().rev().map(|frozen| frozen.memtable.clone()).collect(),
         version: Arc::new(found.version),
     };
-    let state = State {
-        frozen: found.frozen.into(),
-        log_floor: found.log_floor,
-        last_seq: found.last_seq,
-        closed: found.closed,
-        ..State::default()
-    };
+    let state = State { frozen: found.frozen.into(), floors: found.floors, ..State::default() };
     let manifest = Mutex::new(Manifest::new(
         media.clone(),
         found.current.store,
@@ -220,8 +214,9 @@ fn core_of(
         sharing,
         limits,
         view: ArcSwap::from_pointee(view),
-        visible: AtomicU64::new(found.last_seq),
+        visible: AtomicU64::new(found.floors.last_seq),
         writer: Mutex::new(writer),
+        wal: Mutex::new(wal),
         memtable_bytes_max: AtomicUsize::new(limits.short.memtable_bytes),
         state: Shared::new(state),
         manifest,
@@ -235,6 +230,6 @@ fn core_of(
         library,
         leveldb: Mutex::new(LevelDb::default()),
     };
-    core.begin_memtable(&core.view.load().version, &core.state.lock());
+    core.size_next_memtable(&core.view.load().version, &core.state.lock());
     core
 }

@@ -3,7 +3,7 @@
 //! 1. Nothing is erased before everything that the manifest relies on was found without damage.
 //! 2. Logs form a chain (`journal/chain.rs`). Those not on it are leftovers.
 
-use crate::journal::{COMPARATOR, Edit, Ending, LEVELS, Previous, TableMeta, check_comparator};
+use crate::journal::{COMPARATOR, Edit, Ending, Floors, LEVELS, Previous, TableMeta, check_comparator};
 use crate::leftovers::{Leftovers, no_current, number_after};
 use crate::lifetime::Lifetime;
 use crate::lsm::core::{Frozen, Limits};
@@ -21,10 +21,8 @@ use vellum_base::{Error, Result};
 pub(crate) struct Recovered {
     pub current: Current,
     pub version: Version,
-    pub log_floor: u64,
-    pub last_seq: u64,
+    pub floors: Floors,
     pub next_number: u64,
-    pub closed: Option<(u64, u64)>,
     /// Memtables to be flushed at once, oldest first.
     pub frozen: Vec<Frozen>,
     /// The active memtable.
@@ -38,10 +36,8 @@ pub(crate) struct Recovered {
 /// State of the manifest after its last edit.
 pub(crate) struct ManifestState {
     pub levels: [Vec<TableMeta>; LEVELS],
-    pub log_floor: u64,
-    pub last_seq: u64,
+    pub floors: Floors,
     pub next_number: u64,
-    pub closed: Option<(u64, u64)>,
     pub keyspaces: Keyspaces,
     pub lifetime: Lifetime,
 }
@@ -74,17 +70,15 @@ pub(crate) fn recover(
     let wanted: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
     let kept = logs.iter().map(|log| log.number).chain(told.kept_logs()).collect();
     let leftovers = Leftovers::but((tables, areas), &wanted, &kept, (current.manifest, told.next_number));
-    let last_seq = logs.iter().map(|log| log.last_seq).max().unwrap_or(0).max(told.last_seq);
+    let last_seq = logs.iter().map(|log| log.last_seq).max().unwrap_or(0).max(told.floors.last_seq);
     let previous =
         logs.last().map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
     let (frozen, active) = replay(logs, limits);
     Ok(Some(Recovered {
         current,
         version,
-        log_floor: told.log_floor,
-        last_seq,
+        floors: Floors { last_seq, ..told.floors },
         next_number,
-        closed: told.closed,
         frozen,
         active,
         previous,
@@ -97,15 +91,14 @@ pub(crate) fn recover(
 pub(crate) fn state_of(edits: Vec<Edit>) -> Result<ManifestState> {
     let mut told = ManifestState {
         levels: Default::default(),
-        log_floor: 0,
-        last_seq: 0,
+        floors: Floors::default(),
         next_number: 1,
-        closed: None,
         keyspaces: Keyspaces::default(),
         lifetime: Lifetime::default(),
     };
     for edit in edits {
         check_comparator(&edit, COMPARATOR)?;
+        told.floors = told.floors.after(&edit);
         if !edit.lifetime.is_empty() {
             told.lifetime = edit.lifetime.clone();
         }
@@ -122,11 +115,7 @@ pub(crate) fn state_of(edits: Vec<Edit>) -> Result<ManifestState> {
             told.next_number = told.next_number.max(meta.number.saturating_add(1));
             told.levels[level as usize].push(meta);
         }
-        told.log_floor = edit.log_floor.unwrap_or(told.log_floor);
-        // A flush after an ingest may be of a memtable from before it.
-        told.last_seq = edit.last_seq.unwrap_or(0).max(told.last_seq);
         told.next_number = edit.next_number.unwrap_or(0).max(told.next_number);
-        told.closed = edit.closed.or(told.closed);
     }
     number_after(std::iter::once(told.next_number.saturating_sub(1)))?; // an error if nothing can have such a number
     Ok(told)

@@ -46,7 +46,8 @@ pub(crate) fn read_logs(
     (store, ending): (Option<u64>, Ending),
 ) -> Result<Vec<LogRead<Content>>> {
     let kept = told.kept_logs().collect();
-    let counted = Counted { store, floor: told.log_floor, closed: told.closed, kept: &kept, ending };
+    let counted =
+        Counted { store, floor: told.floors.log_floor, closed: told.floors.closed, kept: &kept, ending };
     read_chain(media, areas, counted, &|content: &mut Content, Payload { bytes, seq, at }| {
         let count = check_payload(bytes, |keyspace| told.keyspaces.knows(keyspace))?;
         content.payloads.extend_from_slice(bytes);

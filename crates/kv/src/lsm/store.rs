@@ -6,6 +6,7 @@
 //! refused).
 
 use crate::batch::Batch;
+use crate::durable::Durable;
 use crate::journal::Edit;
 use crate::key::{DEFAULT_KEYSPACE, with_internal};
 use crate::lsm::background;
@@ -52,7 +53,7 @@ impl Store {
         background::start(&core);
         // A store that is opened and closed again and again before anything is flushed must not accumulate logs. A full
         // medium is reported to whoever writes.
-        let _ = core.state.wait_until(|state| state.frozen.len() <= core.options.memtables_max);
+        let _ = core.wait_until(|state| state.frozen.len() <= core.options.memtables_max);
         Ok(Store { core })
     }
 
@@ -96,22 +97,23 @@ impl Store {
     fn shut(&self) -> Result<()> {
         // A keyspace handle may outlive the store: its writes come before all this, or are refused. Whoever holds the
         // lock now may be waiting for a background task, so tasks end only after it is taken.
-        let mut writer = self.core.writer.lock();
+        let writer = self.core.writer.lock();
         if !self.core.state.end() {
             return Ok(());
         }
-        let closed = self.close_log(&mut writer);
+        let closed = self.close_log(&writer);
         self.core.state.poison(Error::new(Kind::Poisoned, "it was closed"));
         closed
     }
 
-    fn close_log(&self, writer: &mut Writer) -> Result<()> {
+    fn close_log(&self, writer: &Writer) -> Result<()> {
         self.core.state.check_writable()?;
-        self.core.finish_log(writer)?;
-        self.core.sync_held(writer)?;
-        let closed = writer.wal.open_log();
+        self.core.finish_log()?;
+        self.core.sync_log()?;
+        let closed = writer.log;
         if closed.is_some() {
-            self.core.install(&Edit { closed, ..Edit::default() }, |_, _| ())?;
+            let edit = Edit { closed, ..Edit::default() };
+            self.core.with_room(|| self.core.install(&edit, |_, _| ()))?;
         }
         self.core.erase_obsolete()
     }

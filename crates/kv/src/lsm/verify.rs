@@ -23,10 +23,10 @@ impl Core {
         let store = Some(self.manifest.lock().store());
         for area in self.media.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log) {
             // After the current end of the open log there may be zeros, and records being appended.
-            let open = self.writer.lock().wal.handed_over().filter(|(log, _)| *log == area.number);
+            let open = self.wal.lock().handed_over().filter(|(log, _)| *log == area.number);
             let result = verify_log(&*self.media, area, store, open.map(|(_, bytes)| bytes));
             // Logs below the floor are no longer needed, and may be removed meanwhile.
-            if area.number >= self.state.lock().log_floor {
+            if area.number >= self.state.lock().floors.log_floor {
                 seen.logs += 1;
                 seen.note(result)?;
             }

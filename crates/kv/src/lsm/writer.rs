@@ -6,7 +6,8 @@
 //!    are durable, including all older logs.
 
 use crate::batch::{Batch, at_most};
-use crate::journal::{Wal, record_bytes};
+use crate::durable::Durable;
+use crate::journal::record_bytes;
 use crate::lsm::core::{Core, Frozen, State, View};
 use crate::lsm::memtable::LogPlace;
 use crate::lsm::pace::Ahead;
@@ -24,7 +25,8 @@ pub(crate) struct Writer {
     pub next_seq: u64,
     /// Closed logs of the active memtable, from before the store was opened.
     pub logs: Vec<u64>,
-    pub wal: Wal,
+    /// The open log and its length.
+    pub log: Option<(u64, u64)>,
     pub memtable_bytes: usize,
     /// The active memtable has puts. Entries replayed at opening do not count.
     pub has_puts: bool,
@@ -32,12 +34,11 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A writer to `wal`.
-    pub(crate) fn new(next_seq: u64, wal: Wal) -> Writer {
+    pub(crate) fn new(next_seq: u64) -> Writer {
         Writer {
             next_seq,
             logs: Vec::new(),
-            wal,
+            log: None,
             memtable_bytes: 0,
             has_puts: false,
             ahead: Ahead::default(),
@@ -84,26 +85,6 @@ impl Core {
         Ok(())
     }
 
-    /// Makes everything written before as durable as `durability` says.
-    fn settle(&self, durability: Durability) -> Result<()> {
-        match durability {
-            Durability::None => Ok(()),
-            Durability::Buffered => {
-                self.state.check_writable()?;
-                let handed_over = self.with_room(|| self.writer.lock().wal.hand_over());
-                handed_over.map(drop).map_err(|error| self.state.refused_or_poisoned(error))
-            }
-            Durability::Sync => self.sync_log(),
-        }
-    }
-
-    /// Makes everything written so far durable.
-    pub(crate) fn sync_log(&self) -> Result<()> {
-        self.state.check_writable()?;
-        let upto = self.writer.lock().wal.total;
-        self.sync_upto(upto)
-    }
-
     fn check_batch(&self, batch: &Batch) -> Result<()> {
         // Longer keys may be there from a time when the limit was higher: they can be deleted.
         self.limits.check_entry(batch.put_key_bytes_max(), batch.value_bytes_max())?;
@@ -121,27 +102,30 @@ impl Core {
 
     /// Appends to the log, which is open or can be begun ([`Core::wait_for_log`]); returns its `total` after it.
     fn append(&self, writer: &mut Writer, batch: &Batch, durability: Durability) -> Result<u64> {
-        if writer.wal.open_log().is_none() {
-            writer.wal.begin(&*self.media, self.number(), writer.next_seq)?;
+        let mut wal = self.wal.lock();
+        if writer.log.is_none() {
+            wal.begin(&*self.media, self.number(), writer.next_seq)?;
         }
-        writer.wal.append(batch.payload(), writer.next_seq, durability)
+        let appended = wal.append(batch.payload(), writer.next_seq, durability);
+        writer.log = wal.open_log();
+        appended
     }
 
     /// The place in the log of the batch that was just appended, if tables may point there.
     fn place_of(&self, writer: &Writer, batch: &Batch) -> Option<LogPlace> {
-        let (log, bytes) = writer.wal.open_log().filter(|_| self.points())?;
+        let (log, bytes) = writer.log.filter(|_| self.points())?;
         Some(LogPlace { log, offset: bytes - batch.bytes() as u64 })
     }
 
     /// Freezes the memtable if the batch does not fit; waits for room, flushes and level 0 if necessary. Returns the
     /// number of tables that level 0 had before that last wait.
     fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, batch: &Batch) -> Result<usize> {
-        let log_bytes = writer.wal.open_log().map_or(0, |(_, bytes)| bytes);
+        let log_bytes = writer.log.map_or(0, |(_, bytes)| bytes);
         let record = record_bytes(batch.bytes());
         let needed = writer.memtable_bytes + batch.bytes() + INDEX_BYTES * batch.len();
         let full = needed > self.memtable_bytes_max() || log_bytes + record > self.limits.log_bytes;
         self.or_finish_log(writer, |writer| self.wait_for_batch(writer, batch, full))?;
-        if writer.wal.open_log().is_none() {
+        if writer.log.is_none() {
             match self.wait_for_log(writer, usize::MAX) {
                 // Files may be more than they should.
                 Err(error) if error.kind() == Kind::NoSpace && self.media.shape().areas_are_files => {}
@@ -175,7 +159,7 @@ impl Core {
     /// Waits for room. Where there is none, what was allocated ahead for the open log is freed.
     fn or_finish_log(&self, writer: &mut Writer, wait: impl Fn(&Writer) -> Result<()>) -> Result<()> {
         match wait(writer) {
-            Err(error) if error.kind() == Kind::NoSpace && self.finish_log(writer)? => wait(writer),
+            Err(error) if error.kind() == Kind::NoSpace && self.finish_log()? => wait(writer),
             waited => waited,
         }
     }
@@ -196,18 +180,18 @@ impl Core {
         drop(writer);
         // Memtables that are frozen later do not count, or this might never end with concurrent writers.
         let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
-        self.state.wait_until(is_done).map(drop)
+        self.wait_until(is_done).map(drop)
     }
 
     /// Waits until another log may begin, and fewer than so many memtables wait for their flushes, which remove logs.
     fn wait_for_log(&self, writer: &Writer, memtables_max: usize) -> Result<()> {
-        let own = writer.logs.len() + usize::from(writer.wal.open_log().is_some());
+        let own = writer.logs.len() + usize::from(writer.log.is_some());
         let may_begin = |state: &State| {
             let waiting: usize = state.frozen.iter().map(|frozen| frozen.logs.len()).sum();
             waiting == 0 || own + waiting < self.limits.logs_max
         };
         let has_room = |state: &State| state.frozen.len() < memtables_max && may_begin(state);
-        self.counts.stall(&*self.env, || self.state.wait_until(has_room))
+        self.counts.stall(&*self.env, || self.wait_until(has_room))
     }
 
     /// Queues the active memtable for flushing, once the queue has room, and begins a new memtable and log.
@@ -218,15 +202,16 @@ impl Core {
         let logs = std::mem::take(&mut writer.logs);
         let bytes = std::mem::take(&mut writer.memtable_bytes);
         writer.has_puts = false;
+        let floor = self.state.lock().floors.log_floor;
+        self.wal.lock().forget_below(floor);
         let mut state = self.state.lock();
-        writer.wal.forget_below(state.log_floor);
         let view = self.view.load_full();
         let frozen =
             Frozen { memtable: view.active.clone(), logs, bytes, next_log, last_seq: writer.next_seq - 1 };
         let mut after = vec![frozen.memtable.clone()];
         after.extend(view.frozen.iter().cloned());
         state.frozen.push_back(frozen);
-        self.begin_memtable(&view.version, &state);
+        self.size_next_memtable(&view.version, &state);
         self.view.store(Arc::new(View {
             active: Arc::new(view.active.successor(self.memtable_bytes_max())),
             frozen: after,
@@ -241,39 +226,17 @@ impl Core {
     /// Closes the open log and begins the next at once, as the manifest will name it as the first to be replayed when
     /// this memtable's logs are removed. If there is no room for it, the open log stays open.
     fn next_log(&self, writer: &mut Writer) -> Result<u64> {
-        let (closed, number) = (writer.wal.open_log(), self.number());
-        writer.wal.begin(&*self.media, number, writer.next_seq)?;
+        let number = self.number();
+        let mut wal = self.wal.lock();
+        wal.begin(&*self.media, number, writer.next_seq)?;
+        let closed = std::mem::replace(&mut writer.log, wal.open_log());
         writer.logs.extend(closed.map(|(number, _)| number));
         Ok(number)
     }
 
-    /// Waits until all log bytes below `upto` are durable.
-    fn sync_upto(&self, upto: u64) -> Result<()> {
-        self.state.sync.upto(upto, || self.sync_all(upto), || self.state.check_writable())
-    }
-
     /// Frees what was allocated ahead for the open log. False if that is nothing.
-    pub(crate) fn finish_log(&self, writer: &mut Writer) -> Result<bool> {
-        let finished = self.with_room(|| writer.wal.finish());
+    pub(crate) fn finish_log(&self) -> Result<bool> {
+        let finished = self.with_room(|| self.wal.lock().finish());
         finished.map_err(|error| self.state.refused_or_poisoned(error))
-    }
-
-    /// Syncs all logs while writers wait.
-    pub(crate) fn sync_held(&self, writer: &mut Writer) -> Result<()> {
-        let unsynced = writer.wal.hand_over();
-        let synced = unsynced.and_then(|unsynced| unsynced.sync().map(|()| unsynced));
-        writer.wal.synced(&synced.map_err(|error| self.state.refused_or_poisoned(error))?);
-        Ok(())
-    }
-
-    /// Syncs all logs, oldest first. Returns the position up to which everything is durable, at least `upto`.
-    fn sync_all(&self, upto: u64) -> Result<u64> {
-        let unsynced = self.writer.lock().wal.hand_over_for(upto);
-        let unsynced = unsynced.map_err(|error| self.state.refused_or_poisoned(error))?;
-        unsynced.sync().map_err(|error| self.state.poison(error))?;
-        // A flush's sync may have failed meanwhile, and the kernel reports an error only once.
-        self.state.check_writable()?;
-        self.writer.lock().wal.synced(&unsynced);
-        Ok(unsynced.total)
     }
 }

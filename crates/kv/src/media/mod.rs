@@ -43,6 +43,8 @@ use vellum_base::{Error, LedgerSnapshot, Result};
 
 /// Least capacity of a table, in bytes.
 const TABLE_BYTES_LEAST: u64 = 8 << 10;
+/// Bytes that are copied at a time.
+const COPY_BYTES: u64 = 1 << 20;
 
 /// An error unless the target of a copy is empty.
 pub(crate) fn check_empty(media: &dyn Media) -> Result<()> {
@@ -50,6 +52,21 @@ pub(crate) fn check_empty(media: &dyn Media) -> Result<()> {
         true => Ok(()),
         false => Err(Error::invalid("a copy goes where there is nothing yet")),
     }
+}
+
+/// Copies so many bytes: each piece is read, and then written, at its offset.
+pub(crate) fn copy(
+    bytes: u64,
+    read: impl Fn(u64, &mut [u8]) -> Result<()>,
+    mut write: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut piece = Vec::new();
+    for at in (0..bytes).step_by(COPY_BYTES as usize) {
+        piece.resize(COPY_BYTES.min(bytes - at) as usize, 0);
+        read(at, &mut piece)?;
+        write(at, &piece)?;
+    }
+    Ok(())
 }
 
 /// An error if tables of this medium are too short to hold anything.

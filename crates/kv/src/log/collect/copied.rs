@@ -218,7 +218,7 @@ impl<'a> Copied<'a> {
             Planner::new(core.unit_bytes(), core.options.caps, core.options.island_bytes_min.unwrap_or(0));
         let origin = Origin {
             order: self.next_order(),
-            log_floor: core.state.lock().log_floor,
+            log_floor: core.state.lock().floors.log_floor,
             sources: self.numbers.clone(),
             consumed: 0,
             gone: core.obsolete.retired(),

@@ -28,6 +28,7 @@ use super::core::Core;
 use super::hint::{UNIT_BYTES, units_max};
 use super::index::Change;
 use super::segment::{Home, START_BYTES, Segment};
+use crate::durable::Durable;
 use crate::freewrite::ReuseStat;
 use crate::journal::{Edit, SegmentMeta};
 use crate::options::Reuse;

@@ -20,7 +20,7 @@ use crate::journal::{
     Area, AreaKind, Edit, Ending, Payload, SEQ_STORED_MAX, SegmentMeta, UNORDERED, of_another_store,
     salvage_records, store_of,
 };
-use crate::leftovers::NUMBERS_MAX;
+use crate::leftovers::number_after;
 use crate::lifetime::Lifetime;
 use crate::log::foot::Origin;
 use crate::manifest;
@@ -84,10 +84,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     check_shape(&media.shape())?;
     let (areas, tables) = (media.areas()?, media.tables()?);
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
-    let last = numbers.chain([media.highest_table()]).max().unwrap_or(0);
-    if last >= NUMBERS_MAX {
-        return Err(Error::corrupt(format!("a table or an area has the number {last}")));
-    }
+    let next_number = number_after(numbers.chain([media.highest_table()]))?;
     let repair = Repair {
         media,
         env,
@@ -95,7 +92,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         store: manifest::store_of_remains(&**media, &areas)?,
         areas,
         tables,
-        numbers: AtomicU64::new(last + 1),
+        numbers: AtomicU64::new(next_number),
         obsolete: Arc::default(),
         report: Repaired::default(),
         is_ours: false,
@@ -149,7 +146,7 @@ impl Repair<'_> {
 
     /// What a manifest says: keeps what is in order. True if the logs are.
     fn told(&mut self, said: &ManifestState) -> Result<bool> {
-        (self.seed, self.is_seed_told, self.last_seq) = (said.seed, true, said.last_seq);
+        (self.seed, self.is_seed_told, self.last_seq) = (said.seed, true, said.floors.last_seq);
         self.lifetime = said.lifetime.clone();
         self.numbers.fetch_max(said.next_number, Relaxed);
         // Nothing is written where logs are of another store.
@@ -158,8 +155,8 @@ impl Repair<'_> {
         let Err(error) = read else { return Ok(true) };
         self.problem(error);
         self.report.logs_damaged += 1;
-        let mut batches = self.salvage_logs(said.log_floor)?;
-        self.report.entries_lost += missing(&mut batches, said.last_seq);
+        let mut batches = self.salvage_logs(said.floors.log_floor)?;
+        self.report.entries_lost += missing(&mut batches, said.floors.last_seq);
         Ok(false)
     }
 
@@ -264,8 +261,8 @@ impl Repair<'_> {
             seed: Some(self.seed),
             last_seq: Some(self.last_seq),
             next_number: Some(self.number()),
-            log_floor: said.as_ref().map(|said| said.log_floor),
-            closed: said.as_ref().and_then(|said| said.closed),
+            log_floor: said.as_ref().map(|said| said.floors.log_floor),
+            closed: said.as_ref().and_then(|said| said.floors.closed),
             lifetime: self.lifetime.clone(),
             ..Edit::default()
         };

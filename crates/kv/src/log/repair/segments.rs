@@ -51,13 +51,14 @@ impl Repair<'_> {
     /// False if the manifest lost its last edits: segments are there that were made of what is gone, or of the log.
     pub(super) fn is_current(&mut self, said: &ManifestState) -> Result<bool> {
         let tables = said.segments.iter().map(|meta| meta.number).collect();
-        let lacks_log = lacks_a_log(&**self.media, &self.areas, self.store, said.log_floor);
+        let lacks_log = lacks_a_log(&**self.media, &self.areas, self.store, said.floors.log_floor);
         let named = Named { tables, spoiled: BTreeSet::new(), lacks_log, next_number: said.next_number };
         let is_current = named.is_current(&self.tables, |number, gone| {
             let own = self.foot_of(number)?.filter(|(foot, _)| foot.seed == said.seed);
             let origin = own.and_then(|(foot, _)| foot.origin);
             Ok(origin.is_some_and(|origin| {
-                gone.has_any(origin.replaced(), number) || lacks_log && origin.log_floor > said.log_floor
+                gone.has_any(origin.replaced(), number)
+                    || lacks_log && origin.log_floor > said.floors.log_floor
             }))
         })?;
         if !is_current {

@@ -1,4 +1,4 @@
-//! Gathering: adjacent small tables of a sorted level are merged into one within the level.
+//! Gathering, or intra-level compaction: adjacent small tables of a sorted level are merged into one within the level.
 //!
 //! Compaction is triggered by bytes per level, so nothing else would ever merge data that is flushed or ingested in
 //! small portions in key order; and every table, however small, takes a superblock on flash or an open file in a
@@ -13,9 +13,9 @@
 //! 3. Unless room is short, no table is more than half of what is gathered. So the number of times an entry is
 //!    rewritten is logarithmic in the size of the table.
 
+use super::GRANDPARENTS_MAX;
 use super::Piece;
 use super::pick::{Claim, Job, Situation, bounds, bytes_between, is_deleting, with_sharers};
-use super::room::GRANDPARENTS_MAX;
 use crate::journal::LEVELS;
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;

@@ -3,7 +3,6 @@
 //!
 //! Invariant: everything before the leaves that wait in `island` has been passed on, so order is kept.
 
-use super::room::GRANDPARENTS_MAX;
 use super::{Job, TableSink};
 use crate::freewrite::{ReuseStat, Verdict};
 use crate::journal::{LEVELS, TableMeta};
@@ -15,9 +14,11 @@ use crate::options::{CachePolicy, Reuse, Rules};
 use std::collections::VecDeque;
 use vellum_base::Result;
 
+/// An output table is cut where it would overlap with more than this many full tables of the level below it.
+pub(crate) const GRANDPARENTS_MAX: u64 = 10;
 /// At most one in so many output tables, and one more, is cut because it overlaps with too much; in each part of a job
-/// that is split. Together with those that end aligned, they are what [`tables_of_merge`](super::tables_of_merge)
-/// allows beyond full ones.
+/// that is split. Together with those that end aligned, they are what
+/// [`tables_of_merge`](crate::lsm::room::tables_of_merge) allows beyond full ones.
 const CUTS_PARTS: u64 = 10;
 
 /// See the module.

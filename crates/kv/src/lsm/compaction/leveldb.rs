@@ -174,7 +174,8 @@ impl Version {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lsm::compaction::{Begun, Room, Small};
+    use crate::lsm::compaction::{Begun, Small};
+    use crate::lsm::room::Room;
 
     #[test]
     fn a_tired_table_that_is_gone_is_forgotten() {

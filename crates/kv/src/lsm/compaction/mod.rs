@@ -1,5 +1,5 @@
-//! Compaction: choosing tables (`pick`, `gather`, `leveldb`, by the room there is: `room`, `toll`), merging them
-//! (`run`, `parts`, `piece`, `sweep`), and laying out and writing the result (`layout`, `output`).
+//! Compaction: choosing tables (`pick`, `gather`, `leveldb`, `toll`), merging them (`run`, `parts`, `piece`, `sweep`),
+//! and laying out and writing the result (`layout`, `output`).
 
 mod gather;
 mod layout;
@@ -8,7 +8,6 @@ mod output;
 mod parts;
 mod pick;
 mod piece;
-mod room;
 mod run;
 mod sweep;
 mod toll;
@@ -16,11 +15,11 @@ mod window;
 mod work;
 
 pub(crate) use gather::{Gather, Small};
+pub(crate) use layout::GRANDPARENTS_MAX;
 pub(crate) use leveldb::LevelDb;
-pub(crate) use output::{TableSink, longest_of_piece};
+pub(crate) use output::{FINE_BYTES, TableSink, longest_of_piece};
 pub(crate) use pick::{Claim, Job, Shape, Situation, pick};
 pub(crate) use piece::{Begun, Piece};
-pub(crate) use room::{Room, tables_of_merge};
 pub(crate) use run::run;
 pub(crate) use sweep::Sweep;
 pub(crate) use toll::Toll;

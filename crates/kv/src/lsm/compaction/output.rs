@@ -1,11 +1,11 @@
 //! Writes entries in order to as many tables as they need.
 
-use super::room::{FINE_BYTES, Taken};
 use crate::freewrite::{Piece, Planner, ReuseStat, Verdict};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::lsm::core::Core;
 use crate::lsm::kept_log::Pointer;
+use crate::lsm::room::Taken;
 use crate::lsm::table::{Grain, Kept, Library, Lineage, StoredLeaf, Table, TableBuilder};
 use crate::media::{Intent, Media, TableWriter};
 use crate::options::{Compression, Options, Reuse};
@@ -17,6 +17,9 @@ use vellum_base::{Error, Result};
 /// writer grows only as it is told what is shared.
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_OF_TABLE: u64 = 16;
+
+/// Tables of at least this capacity end close to it. In smaller ones the leaf that no longer fits makes a large part.
+pub(crate) const FINE_BYTES: u64 = 240 << 10;
 
 /// Of tables that must not be larger than those they replace, however these were compressed.
 const PACKED_TIGHTLY: Compression = Compression::Zstd(1);
@@ -169,8 +172,21 @@ impl<'a> TableSink<'a> {
     }
 
     /// True if this entry would begin a new table.
-    pub(crate) fn begins_with(&self, key: &[u8], value: &[u8]) -> bool {
-        self.open.as_ref().is_none_or(|open| open.builder.bytes_with(key, value) as u64 > self.most(open))
+    pub(crate) fn begins_with(&mut self, key: &[u8], value: &[u8]) -> bool {
+        self.open.is_none() || self.is_full(|builder| builder.bytes_with(key, value))
+    }
+
+    /// True if the table being written might become too long, as `bytes_with` says, even if what is collected to be
+    /// compressed becomes leaves now, however short: it is not known before how much it compresses.
+    fn is_full(&mut self, bytes_with: impl Fn(&TableBuilder) -> usize) -> bool {
+        let Some(open) = &self.open else { return false };
+        let most = self.most(open);
+        let Some(open) = &mut self.open else { return false };
+        let is_full = |builder: &TableBuilder| bytes_with(builder) as u64 > most;
+        is_full(&open.builder) && {
+            open.builder.pack_collected();
+            is_full(&open.builder)
+        }
     }
 
     /// Bytes of the table being written, and its size limit.
@@ -232,9 +248,8 @@ impl<'a> TableSink<'a> {
     }
 
     /// True if the table being written has no room for `leaf`.
-    pub(crate) fn is_full_for(&self, leaf: &StoredLeaf) -> bool {
-        let open = self.open.as_ref();
-        open.is_some_and(|open| open.builder.bytes_with_leaf(leaf) as u64 > self.most(open))
+    pub(crate) fn is_full_for(&mut self, leaf: &StoredLeaf) -> bool {
+        self.is_full(|builder| builder.bytes_with_leaf(leaf))
     }
 
     /// Adds a leaf unchanged, as it is stored.

@@ -9,7 +9,7 @@ use crate::media::Parallelism;
 use crate::options::Rules;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Result, Task, spawn_or_run};
+use vellum_base::{Error, Kind, Result, Task, spawn_or_run};
 
 /// Fewest input tables per part.
 const TABLES_A_PART: usize = 4;
@@ -76,14 +76,18 @@ fn in_parts(
     joined(core, all)
 }
 
-/// The tables of all parts in order. If one part failed or stopped, those of the others are erased.
+/// The tables of all parts in order. If one part failed or stopped, those of the others are erased. Where one found no
+/// room and another failed otherwise, the latter is what counts: the store must not go on as if it were only full.
 fn joined(core: &Core, all: Vec<Merged>) -> Merged {
-    let (mut tables, mut whole, mut failure) = (Vec::new(), true, None);
+    let (mut tables, mut whole, mut failure) = (Vec::new(), true, None::<Error>);
     for merged in all {
         match merged {
             Ok(Some(made)) => tables.extend(made),
             Ok(None) => whole = false,
-            Err(error) => failure = Some(error),
+            Err(error) if failure.as_ref().is_none_or(|before| before.kind() == Kind::NoSpace) => {
+                failure = Some(error);
+            }
+            Err(_) => {}
         }
     }
     if whole && failure.is_none() {
@@ -114,4 +118,26 @@ fn pieces(job: &Job, parts: usize) -> Result<Vec<Piece>> {
         pieces.push(Piece { after: Some(bound), until: None });
     }
     Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Directory, DirectoryOptions, Options, Store};
+    use vellum_base::RealEnv;
+
+    /// Whoever is told that there was no room tries again, with a medium that fails.
+    #[test]
+    fn a_failure_counts_more_than_a_lack_of_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
+        let store = Store::open(media, RealEnv::new(), Options::default()).unwrap();
+        let failure = |kinds: &[Kind]| {
+            let all = kinds.iter().map(|kind| Err(Error::new(*kind, "no"))).chain([Ok(None)]);
+            joined(&store.core, all.collect()).unwrap_err().kind()
+        };
+        assert_eq!(failure(&[Kind::Io, Kind::NoSpace]), Kind::Io);
+        assert_eq!(failure(&[Kind::NoSpace, Kind::PowerLost, Kind::NoSpace]), Kind::PowerLost);
+        assert_eq!(failure(&[Kind::NoSpace]), Kind::NoSpace);
+    }
 }

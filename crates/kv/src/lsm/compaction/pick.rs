@@ -6,9 +6,9 @@
 
 use super::gather::{self, Gather, Small};
 use super::piece::{Begun, Done, Piece, Progress};
-use super::room::{Room, Taken};
 use crate::journal::{LEVELS, TableMeta};
 use crate::lsm::manual::Request;
+use crate::lsm::room::{Room, Taken};
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[cfg(test)]
 mod tests;
 
-/// The levels and the key range that a running job has to itself, and the room it takes.
+/// A compaction under way: the levels and the key range that it has to itself, and the room it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The job merges this level into the next.
@@ -84,20 +84,21 @@ pub(crate) struct Situation<'a> {
     /// Tables that are not gathered unless asked for.
     pub in_vain: &'a BTreeSet<u64>,
     /// Merges in pieces that are not complete.
-    pub(super) begun: &'a Begun,
+    pub begun: &'a Begun,
     /// Of what is due what was asked for comes first.
-    asked_first: bool,
+    pub asked_first: bool,
     /// Reads have cost as much as merging level 0 ([`super::Toll`]).
-    toll_is_due: bool,
+    pub toll_is_due: bool,
     /// Free room, less what flushes and running jobs may need.
-    pub(super) room: Room,
+    pub room: Room,
     /// Tables that jobs of deeper levels must leave for deletes.
-    reserve: u64,
+    pub reserve: u64,
     /// What the oldest snapshot sees. Where there is one, deletes may not free what they hide.
-    pub(super) oldest: Option<u64>,
+    pub oldest: Option<u64>,
 }
 
 impl<'a> Situation<'a> {
+    /// Where nothing but this is to be known.
     pub(crate) fn new(
         running: &'a [Claim],
         requested: &'a [Request],
@@ -118,26 +119,6 @@ impl<'a> Situation<'a> {
             reserve: 0,
             oldest: None,
         }
-    }
-
-    pub(crate) fn with_reserve(self, reserve: u64) -> Situation<'a> {
-        Situation { reserve, ..self }
-    }
-
-    pub(crate) fn with_snapshot(self, oldest: Option<u64>) -> Situation<'a> {
-        Situation { oldest, ..self }
-    }
-
-    pub(crate) fn with_gathers(self, gathers: &'a [Gather], in_vain: &'a BTreeSet<u64>) -> Situation<'a> {
-        Situation { gathers, in_vain, ..self }
-    }
-
-    pub(crate) fn with_turn(self, asked_first: bool) -> Situation<'a> {
-        Situation { asked_first, ..self }
-    }
-
-    pub(crate) fn with_toll(self, toll_is_due: bool) -> Situation<'a> {
-        Situation { toll_is_due, ..self }
     }
 
     /// True if a request concerns tables of the level.

@@ -1,4 +1,4 @@
-//! Which versions of a key are still needed.
+//! Visibility filter of a merge: which versions of a key are still needed.
 
 use crate::key::{EntryKind, Stamp};
 use crate::lsm::core::Core;

@@ -1,6 +1,6 @@
-//! Triggers merging of level 0 for the sake of reads. Each of its tables costs every scan one more source, and every
-//! get one more filter. When reads have paid as much as merging level 0 would write, it is merged, however few tables
-//! it has. As in the ski rental problem, that costs at most twice the optimum.
+//! Read-triggered compaction: level 0 is merged for the sake of reads. Each of its tables costs every scan one more
+//! source, and every get one more filter. When reads have paid as much as merging level 0 would write, it is merged,
+//! however few tables it has. As in the ski rental problem, that costs at most twice the optimum.
 //!
 //! Invariants
 //! 1. Without reads no merge is due: an idle store writes nothing.

@@ -1,6 +1,6 @@
 //! Logs of a store that is repaired.
 
-use super::{LogsKept, Repair};
+use super::Repair;
 use crate::batch::check_payload;
 use crate::journal::{Area, AreaKind, Ending, SEQ_STORED_MAX, of_another_store, salvage_records, store_of};
 use crate::key::Stamp;
@@ -27,7 +27,7 @@ impl Repair<'_> {
             let wrote = bytes.and_then(|bytes| store_of(*area, &bytes));
             let is_foreign = wrote.is_some_and(|wrote| wrote != store);
             let counts =
-                told.is_some_and(|told| area.number >= told.log_floor && !kept.contains(&area.number));
+                told.is_some_and(|told| area.number >= told.floors.log_floor && !kept.contains(&area.number));
             match area.kind {
                 AreaKind::Manifest if is_foreign => return Err(of_another_store(*area)),
                 AreaKind::Log if is_foreign && counts => return Err(of_another_store(*area)),
@@ -42,22 +42,22 @@ impl Repair<'_> {
         }
     }
 
-    /// Leaves logs as they are that can be read; else takes from them what can be.
-    pub(super) fn told_logs(&mut self, told: &ManifestState) -> Result<Option<LogsKept>> {
+    /// Leaves logs as they are if they can be read, which is true then; else takes from them what can be.
+    pub(super) fn told_logs(&mut self, told: &ManifestState) -> Result<bool> {
         match read_logs(&**self.media, &self.areas, told, (self.store, Ending::Strict)) {
-            Ok(_) => Ok(Some(LogsKept)),
+            Ok(_) => Ok(true),
             // What cannot be read now, or is of another format, may be whole: it is not given up.
             Err(error) if error.kind() != Kind::Corrupt => Err(error),
             Err(error) => {
                 self.problem(error);
                 self.report.logs_damaged += 1;
                 let logs = self.areas.iter().filter(|area| area.kind == AreaKind::Log);
-                let wanted = logs.map(|area| area.number).filter(|number| *number >= told.log_floor);
+                let wanted = logs.map(|area| area.number).filter(|number| *number >= told.floors.log_floor);
                 let kept: BTreeSet<u64> = told.kept_logs().collect();
                 let wanted = wanted.filter(|number| !kept.contains(number));
                 self.salvage_logs(wanted.collect(), &[])?;
-                self.report.entries_lost += missing(&mut self.salvaged, told.last_seq);
-                Ok(None)
+                self.report.entries_lost += missing(&mut self.salvaged, told.floors.last_seq);
+                Ok(false)
             }
         }
     }

@@ -91,10 +91,6 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
     repair.run()
 }
 
-/// The logs are in order and stay.
-#[derive(Clone, Copy)]
-struct LogsKept;
-
 impl Repair<'_> {
     fn run(mut self) -> Result<Repaired> {
         let (manifest, told) = self.read_manifest()?;
@@ -103,17 +99,17 @@ impl Repair<'_> {
             _ => None,
         };
         self.find_foreign(told.as_ref())?;
-        let logs = match &told {
+        let logs_stay = match &told {
             Some(told) => self.told_tables(told).and_then(|()| self.told_logs(told)),
-            None => self.untold().map(|()| None),
+            None => self.untold().map(|()| false),
         };
-        let logs = logs.inspect_err(|_| give_up(&**self.media, &self.tables))?;
+        let logs_stay = logs_stay.inspect_err(|_| give_up(&**self.media, &self.tables))?;
         if self.report.problems.is_empty() {
             return Ok(self.report);
         }
-        let mut edit = self.whole(logs.and(told.as_ref()));
+        let mut edit = self.whole(told.as_ref().filter(|_| logs_stay));
         edit.lifetime = told.map(|told| told.lifetime).unwrap_or_default();
-        self.install(manifest, edit, logs.is_some())
+        self.install(manifest, edit, logs_stay)
     }
 
     /// All that can be saved where no manifest tells what counts.
@@ -150,7 +146,7 @@ impl Repair<'_> {
         if let Ok(told) = &told {
             self.keyspaces = told.keyspaces.clone();
             self.is_ours = true;
-            self.last_seq = told.last_seq;
+            self.last_seq = told.floors.last_seq;
             self.numbers.fetch_max(told.next_number, Relaxed);
         } else {
             let edits = manifest::read_what_can_be(&**self.media, number, self.store)?;
@@ -176,11 +172,11 @@ impl Repair<'_> {
         let spoiled = metas.clone().filter(|meta| meta.logs.iter().any(is_gone));
         let [tables, spoiled] =
             [metas.clone().map(|meta| meta.number).collect(), spoiled.map(|meta| meta.number).collect()];
-        let lacks_log = lacks_a_log(&**self.media, &self.areas, self.store, told.log_floor);
+        let lacks_log = lacks_a_log(&**self.media, &self.areas, self.store, told.floors.log_floor);
         let named = Named { tables, spoiled, lacks_log, next_number: told.next_number };
         let is_current = named.is_current(&self.tables, |number, gone| {
             Ok(self.foot_of_table(number)?.is_some_and(|foot| {
-                gone.has_any(&foot.lineage.merged, number) || lacks_log && foot.seq_max > told.last_seq
+                gone.has_any(&foot.lineage.merged, number) || lacks_log && foot.seq_max > told.floors.last_seq
             }))
         })?;
         if !is_current {
@@ -201,8 +197,8 @@ impl Repair<'_> {
         let mut whole = Edit {
             last_seq: Some(self.last_seq),
             next_number: Some(self.number()),
-            log_floor: logs.map(|told| told.log_floor),
-            closed: logs.and_then(|told| told.closed),
+            log_floor: logs.map(|told| told.floors.log_floor),
+            closed: logs.and_then(|told| told.floors.closed),
             added: std::mem::take(&mut self.added),
             ..Edit::default()
         };

@@ -28,6 +28,9 @@ const RUN_ENTRIES_MAX: usize = 16_384;
 /// tables of keys of kilobytes would end long before they are full.
 pub(super) const KEY_BYTES_SHORT: usize = 64;
 
+/// What longer keys share with the entry before counts where a leaf may be divided: each part begins with a whole key.
+pub(super) const KEY_BYTES_LONG: usize = 256;
+
 /// A leaf is closed at the end of a run of sequence numbers if it has at least one in so many of its bytes then. Each
 /// leaf costs some 80 bytes for its head, padding, and entries in index and lists, so shorter ones are not worth it.
 const RUN_PARTS_MAX: usize = 6;
@@ -150,10 +153,12 @@ impl TableBuilder {
     /// Most bytes of the table if it ended after this entry; `usize::MAX` if its root would be too large to be read.
     pub(crate) fn bytes_with(&self, key: &[u8], value: &[u8]) -> usize {
         let Grain { unit_bytes, leaf_bytes, .. } = self.grain;
-        let leaf = (self.leaf.bytes() + key.len() + value.len() + 64).next_multiple_of(unit_bytes);
+        // Entries collected for compression may have to begin leaves of their own.
+        let repeated = if self.is_packing() { self.leaf.repeated() } else { 0 };
+        let leaf = (self.leaf.bytes() + repeated + key.len() + value.len() + 64).next_multiple_of(unit_bytes);
         let hashes = self.hashes.len() + self.leaf.count() + 1;
         let filter = hashes * self.bits_per_key as usize / 8 + 128 + unit_bytes;
-        // Entries collected for compression may become several leaves, but a single entry only one.
+        // No more leaves than entries.
         let leaves = (leaf / leaf_bytes + 1).min(self.leaf.count() + 1);
         let longest = key.len().max(self.closed_last_key.len()).max(self.leaf.longest_key());
         let (short, more) = match longest > KEY_BYTES_SHORT {
@@ -232,6 +237,13 @@ impl TableBuilder {
         self.leaf_is_hot = leaf.is_hot;
         self.closed(unit, leaf.bytes.len() / self.grain.unit_bytes);
         Ok(())
+    }
+
+    /// Makes leaves of the entries that are collected to be compressed.
+    pub(crate) fn pack_collected(&mut self) {
+        if self.is_packing() {
+            self.close_open();
+        }
     }
 
     /// Closes the open leaf.

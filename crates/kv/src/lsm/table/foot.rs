@@ -14,6 +14,8 @@ pub(crate) const FOOT_BYTES: usize = 4096;
 const VERSIONS: [u32; 3] = [1, 2, 3];
 /// Bytes of the fields of fixed length.
 const FIXED_BYTES: usize = 64;
+/// No table has more bytes of keys and values, compressed or not, so those of a merge can be added up.
+const DATA_BYTES_MAX: u64 = 1 << 48;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +74,9 @@ impl Foot {
         let mut next = || fields.u64().expect("64 bytes");
         let (entries, deletes, seq_min, seq_max) = (next(), next(), next(), next());
         let (_, data_bytes, seq_floor) = (next(), next(), next());
+        if data_bytes > DATA_BYTES_MAX {
+            return Err(Error::corrupt("its foot tells of more bytes than any table has"));
+        }
         let (root_unit, root_units) = (u32_at(bytes, root), u32_at(bytes, root + 4));
         let unit_bytes = if version == VERSIONS[0] { Some(UNIT_BYTES) } else { unit_of(&mut fields) };
         let unit_bytes = unit_bytes.ok_or_else(|| Error::corrupt("its units are of impossible length"))?;
@@ -111,4 +116,33 @@ impl Foot {
 fn unit_of(fields: &mut Fields<'_>) -> Option<usize> {
     let bytes = u32_at(fields.take(4)?, 0) as usize;
     (bytes.is_power_of_two() && (UNIT_BYTES_MIN..=UNIT_BYTES_MAX as usize).contains(&bytes)).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_foot_that_tells_of_too_many_bytes_is_damaged() {
+        let read = |data_bytes| {
+            let foot = Foot {
+                unit_bytes: UNIT_BYTES,
+                entries: 1,
+                deletes: 0,
+                seq_min: 1,
+                seq_max: 1,
+                root_unit: 1,
+                root_units: 1,
+                data_bytes,
+                seq_floor: 0,
+                sum: Some(7),
+                lineage: Lineage::default(),
+            };
+            let mut bytes = Vec::new();
+            foot.write(&mut bytes);
+            Foot::read(&bytes).map(|read| read == foot)
+        };
+        assert!(read(DATA_BYTES_MAX).unwrap());
+        assert_eq!(read(u64::MAX / 2).unwrap_err().kind(), Kind::Corrupt);
+    }
 }

@@ -1,6 +1,6 @@
 //! Collecting the entries of a leaf.
 
-use super::build::KEY_BYTES_SHORT;
+use super::build::{KEY_BYTES_LONG, KEY_BYTES_SHORT};
 use super::leaf::RESTART_ENTRIES;
 use super::object::{self, HEAD_BYTES, ObjectKind};
 use crate::bytes::{Fields, put_varint, shared_len, varint_len};
@@ -16,6 +16,7 @@ pub(crate) struct LeafBuilder {
     last_key: Vec<u8>,
     longest_key: usize,
     longest_separator: usize,
+    repeated: usize,
 }
 
 impl LeafBuilder {
@@ -35,6 +36,11 @@ impl LeafBuilder {
     /// Most bytes of what tells an entry from the one before it, if any has more than [`KEY_BYTES_SHORT`].
     pub(crate) fn longest_separator(&self) -> usize {
         self.longest_separator
+    }
+    /// Bytes that entries share with those before them, if keys have more than [`KEY_BYTES_LONG`]: so much longer the
+    /// leaf would be as leaves of an entry each.
+    pub(crate) fn repeated(&self) -> usize {
+        self.repeated
     }
     /// Hashes of the keys, in order.
     pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
@@ -69,6 +75,9 @@ impl LeafBuilder {
         } else {
             shared = shared_len(&self.last_key, key);
         }
+        if key.len() > KEY_BYTES_LONG {
+            self.repeated += shared;
+        }
         put_varint(&mut self.entries, shared as u64);
         put_varint(&mut self.entries, (key.len() - shared) as u64);
         put_varint(&mut self.entries, value.len() as u64);
@@ -101,7 +110,7 @@ impl LeafBuilder {
         self.entries.clear();
         self.restarts.clear();
         self.marks.clear();
-        (self.longest_key, self.longest_separator) = (0, 0);
+        (self.longest_key, self.longest_separator, self.repeated) = (0, 0, 0);
         units
     }
 

@@ -105,7 +105,7 @@ fn deletes_do_not_wait_for_an_unfinished_merge_of_puts() {
         let begun = begun_at(&version, &[(level, b'b')]);
         let tight = Room { is_tight: true, tables: 4, ..room() };
         let oldest = is_watched.then_some(0);
-        let situation = Situation::new(&[], &requested, &begun, tight).with_reserve(9).with_snapshot(oldest);
+        let situation = Situation { reserve: 9, oldest, ..Situation::new(&[], &requested, &begun, tight) };
         let job = pick(&version, &shape(), &situation).filter(|job| !job.upper.is_empty())?;
         Some((job.piece.after, smallest(&job.lower)))
     };
@@ -170,7 +170,7 @@ fn what_is_asked_for_has_its_turn_after_level_0() {
     let requested = [Request { level: 1, range, upto: u64::MAX }];
     let picked = |level1_bytes, asked_first| {
         let wide = Room { tables: 100, ..room() };
-        let situation = Situation::new(&[], &requested, &none, wide).with_turn(asked_first);
+        let situation = Situation { asked_first, ..Situation::new(&[], &requested, &none, wide) };
         let job = pick(&version, &Shape { level1_bytes, ..shape() }, &situation).unwrap();
         assert_eq!(job.is_asked_for(&requested), asked_first);
         (job.claim.level, smallest(&job.upper))
@@ -187,12 +187,9 @@ fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
     let requested = [Request::whole(1)];
     let wide = Room { tables: 20, ..room() };
     let picked = |reserve| {
-        pick(
-            &version,
-            &shape(),
-            &Situation::new(&[], &requested, &Begun::default(), wide).with_reserve(reserve),
-        )
-        .is_some()
+        let none = Begun::default();
+        let situation = Situation { reserve, ..Situation::new(&[], &requested, &none, wide) };
+        pick(&version, &shape(), &situation).is_some()
     };
     assert_eq!([0, 10, 20].map(picked), [true, true, false]);
 }
@@ -282,12 +279,11 @@ fn what_nobody_sees_any_more_is_gathered_by_what_is_left() {
         (meta.older, meta.entries, meta.bytes) = (6, 8, TABLE_BYTES);
     }
     let gathers = [Gather { level: 1, tables: whole.levels[1].iter().map(|t| t.meta.number).collect() }];
-    let (none, nowhere) = (Begun::default(), BTreeSet::new());
+    let none = Begun::default();
     let gathered = |tables, oldest| {
         let room = Room { tables, ..room() }.in_the_end();
-        let situation = Situation::new(&[], &[], &none, room).with_gathers(&gathers, &nowhere);
-        pick(&whole, &shape(), &situation.with_snapshot(oldest))
-            .map(|job| (smallest(&job.lower), job.claim.tables))
+        let asked = Situation { gathers: &gathers, oldest, ..Situation::new(&[], &[], &none, room) };
+        pick(&whole, &shape(), &asked).map(|job| (smallest(&job.lower), job.claim.tables))
     };
     // Leaves leave some space unused.
     let all = Some((b"aceg".to_vec(), 2));

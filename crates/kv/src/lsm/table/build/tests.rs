@@ -51,6 +51,30 @@ fn a_table_ends_before_its_root_is_too_large_to_be_read() {
     assert!(tail.len() <= OBJECT_BYTES_MAX + (1 << 20), "{} bytes", tail.len());
 }
 
+/// Versions of a long key share it while they are collected for compression. If they do not compress, each takes a
+/// leaf, and is told from the others by the whole key.
+#[test]
+fn versions_of_a_long_key_take_no_more_than_was_said() {
+    for (key, compression) in (3800..4000)
+        .step_by(20)
+        .flat_map(|key| [Compression::Lz4, Compression::Zstd(1)].map(|compression| (key, compression)))
+    {
+        let mut builder = TableBuilder::new(1, 10, Grain::default()).packing(compression);
+        // After what compresses well more is collected.
+        let add = |n: u16| builder.add(&n.to_be_bytes(), Stamp::new(1, EntryKind::Put), &bytes(1000, None));
+        (0..50).for_each(add);
+        builder.pack_collected();
+        let (key, value, mut said) = ([&[1], &bytes(key, Some(0))[..]].concat(), 4060 - key, 0);
+        for seq in (1..=8).rev() {
+            let value = bytes(value, Some(seq));
+            said = builder.bytes_with(&key, &value);
+            builder.add(&key, Stamp::new(seq, EntryKind::Put), &value);
+        }
+        let (key, bytes) = (key.len(), builder.finish().meta.bytes as usize);
+        assert!(bytes <= said, "{compression:?}, a key of {key} bytes: {bytes} bytes, {said} were said");
+    }
+}
+
 /// Small entries would pile up in a leaf as large as the last large value had.
 #[test]
 fn a_large_value_before_a_leaf_that_is_kept_makes_no_large_leaf_behind_it() {
@@ -92,21 +116,27 @@ fn narrow_leaves_take_one_unit() {
 }
 
 fn shape() -> impl Strategy<Value = (usize, usize, u8)> {
-    (prop_oneof![Just(0usize), 0..40usize, 0..16_000usize], prop_oneof![0..200usize, 0..9000usize], 0..4u8)
+    (prop_oneof![Just(0usize), 0..40usize, 0..16_000usize], prop_oneof![0..200usize, 0..9000usize], 0..8u8)
 }
 
-/// Key and value; some long keys differ early, some late, and some values can be compressed.
-fn entry(number: u16, (more, value, how): (usize, usize, u8)) -> (Vec<u8>, Vec<u8>) {
-    let number = number.to_be_bytes();
-    let key = match how % 2 {
-        0 => [&number[..], &vec![7; more]].concat(),
-        _ => [&number[..1], &vec![7; more], &number[1..]].concat(),
-    };
-    let mut value = vec![how; value];
-    if how > 1 {
-        SmallRng::seed_from_u64(more as u64).fill(&mut value[..]);
+/// Bytes that can be compressed, or cannot.
+fn bytes(count: usize, seed: Option<u64>) -> Vec<u8> {
+    let mut bytes = vec![7; count];
+    if let Some(seed) = seed {
+        SmallRng::seed_from_u64(seed).fill(&mut bytes[..]);
     }
-    (key, value)
+    bytes
+}
+
+/// Key and value; some long keys differ early, some late, and some keys and some values can be compressed.
+fn entry(number: u16, (more, value, how): (usize, usize, u8)) -> (Vec<u8>, Vec<u8>) {
+    let (number, seed) = (number.to_be_bytes(), more as u64);
+    let more = bytes(more, (how & 4 > 0).then_some(seed));
+    let key = match how & 1 {
+        0 => [&number[..], &more].concat(),
+        _ => [&number[..1], &more, &number[1..]].concat(),
+    };
+    (key, bytes(value, (how & 2 > 0).then_some(!seed)))
 }
 
 /// How a table is built.

@@ -1,13 +1,14 @@
-//! Waiting of writers and of compactions on request: until level 0 is merged, or until there is room.
+//! Waiting of writers and of compactions on request: until level 0 is merged, memtables are flushed, or there is room.
 //!
 //! Invariants
 //! 1. Nobody waits for what cannot happen any more: if nothing is running, no merge fits and nothing is left to erase,
 //!    waiting ends with [`Kind::NoSpace`]. Nobody gives up before.
 //! 2. A resting store is woken once there is more room than when it began to rest.
 
+use super::Budget;
 use crate::batch::Batch;
+use crate::durable::Durable;
 use crate::journal::LEVELS;
-use crate::lsm::budget::Budget;
 use crate::lsm::core::{Core, State};
 use crate::lsm::manual::Request;
 use crate::lsm::version::Version;
@@ -36,20 +37,26 @@ impl Core {
     /// The same; true if it had to wait.
     fn wait_for_merge(&self) -> Result<bool> {
         let is_full = || self.level0_tables() >= self.options.level0_stop;
-        if !is_full() {
-            return Ok(false);
-        }
-        let mut state = self.state.lock();
-        self.state.try_again(&mut state);
-        while is_full() && !state.health.has_failed() {
+        if is_full() { self.wait_until(|_| !is_full()) } else { Ok(false) }
+    }
+
+    /// Waits for background tasks until `is_done`; true if it had to wait. An error if they have no room for that, or
+    /// the store has failed.
+    pub(crate) fn wait_until(&self, is_done: impl Fn(&State) -> bool) -> Result<bool> {
+        let (mut state, mut has_waited) = (self.state.lock(), false);
+        while !is_done(&state) && !state.health.has_failed() {
+            if !has_waited {
+                self.state.try_again(&mut state);
+                has_waited = true;
+            }
             let changed;
             (state, changed) = self.wait_for_change(state)?;
             if !changed {
-                return Err(full());
+                return Err(state.health.check_room().err().unwrap_or_else(full));
             }
         }
         drop(state);
-        self.state.check_writable().map(|()| true)
+        self.state.check_writable().map(|()| has_waited)
     }
 
     /// Waits until the memtable may be frozen so that deletes can go on. Earlier deletes are merged down first, as far
@@ -129,6 +136,10 @@ impl Core {
             }
             state.requested.push(Request::whole(asked));
             asked += 1;
+            // A store that rests does nothing that is asked of it. Deletes are worth another try.
+            if early == LEVELS && self.pick(&self.view.load().version, &state).is_some() {
+                self.state.try_again(&mut state);
+            }
             self.state.wake_tasks();
         };
         (0..asked).for_each(|level| state.withdraw(&Request::whole(level)));
@@ -153,7 +164,8 @@ impl Core {
     ) -> Result<(MutexGuard<'a, State>, bool)> {
         let rests = state.health.is_resting();
         // What runs while others rest goes on, and may free room.
-        let busy = !state.running.is_empty() || !rests && !state.frozen.is_empty();
+        let runs = !state.running.is_empty() || state.is_flushing;
+        let busy = runs || !rests && !state.frozen.is_empty();
         let rounds = self.library.obsolete.rounds();
         let has_work = || !rests && self.pick(&self.view.load().version, &state).is_some();
         let is_hopeless = !busy && !has_work();

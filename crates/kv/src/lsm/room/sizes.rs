@@ -1,7 +1,7 @@
 //! Sizes of memtables and upper levels. While there is plenty of room they have the sizes asked for, which writes
-//! least. When room gets short they are smaller, so that less has to be reserved for merges
-//! ([`Budget`](super::budget::Budget)).
+//! least. When room gets short they are smaller, so that less has to be reserved for merges ([`Budget`]).
 
+use super::Budget;
 use crate::lsm::compaction::{Shape, Small};
 use crate::lsm::core::{Core, State};
 use crate::lsm::version::Version;
@@ -23,34 +23,37 @@ pub(crate) struct Short {
     pub level1_bytes: u64,
 }
 
-impl Core {
+impl Budget<'_> {
     /// The sizes at which levels are merged: smaller where room is short.
-    pub(crate) fn shape(&self, version: &Version, state: &State) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
+        let Core { options, limits, media, .. } = self.core;
         let roomy = Shape {
-            level0_compact: self.options.level0_compact,
-            level1_bytes: self.limits.level1_bytes,
-            level_factor: self.options.level_factor,
-            small: self.small(false),
+            level0_compact: options.level0_compact,
+            level1_bytes: limits.level1_bytes,
+            level_factor: options.level_factor,
+            small: self.core.small(false),
         };
-        let short = self.limits.short;
+        let short = limits.short;
         let differs = short.level0_compact < roomy.level0_compact || short.level1_bytes < roomy.level1_bytes;
-        let is_short = || self.options.rules == Rules::LevelDb || self.budget(version, state).is_short();
-        if !(differs || self.media.shape().whole_tables) || !is_short() {
+        let is_short = || options.rules == Rules::LevelDb || self.is_short();
+        if !(differs || media.shape().whole_tables) || !is_short() {
             return roomy;
         }
         // A table that was flushed while there was plenty of room counts as several.
-        let level0 = &version.levels[0];
-        let is_full = self.room().taken_by(level0) >= short.level0_compact as u64;
+        let level0 = &self.version.levels[0];
+        let is_full = self.room.taken_by(level0) >= short.level0_compact as u64;
         let level0_compact =
             if is_full { level0.len().min(short.level0_compact) } else { short.level0_compact };
         Shape {
             level0_compact: level0_compact.min(roomy.level0_compact),
             level1_bytes: short.level1_bytes,
-            small: self.small(true),
+            small: self.core.small(true),
             ..roomy
         }
     }
+}
 
+impl Core {
     /// Which tables count as small, and how many are gathered.
     pub(crate) fn small(&self, is_short: bool) -> Small {
         let table_bytes = self.limits.table_bytes;
@@ -66,8 +69,8 @@ impl Core {
         Small { count, in_steps, each, all, table_bytes }
     }
 
-    /// Sets the size of a new memtable: as large as room allows.
-    pub(crate) fn begin_memtable(&self, version: &Version, state: &State) {
+    /// Sets the size of the memtable that begins now: as large as room allows.
+    pub(crate) fn size_next_memtable(&self, version: &Version, state: &State) {
         let (most, least) = (self.limits.memtable_bytes, self.limits.short.memtable_bytes);
         self.memtable_bytes_max.store(least, Relaxed);
         if least < most {

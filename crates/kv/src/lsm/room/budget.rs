@@ -3,8 +3,8 @@
 //! A store may grow until merging all of levels 0 and 1 would no longer fit: that is the *reserve*. Tables that are
 //! free beyond it are *spare*; writers have to leave some of these, too ([`Budget::spare_for`]).
 
+use super::{Room, tables_of_merge};
 use crate::journal::{BOUNDS_MANIFEST_BYTES, STORE_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
-use crate::lsm::compaction::{Room, tables_of_merge};
 use crate::lsm::core::{Core, State};
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;
@@ -29,18 +29,19 @@ const LONG_BOUNDS_TABLES: usize = 16;
 /// Approximate number of tables that memtables become.
 const FLUSHED_TABLES: usize = 2;
 
-/// The room of a store with this version, while its background work is in this state.
+/// The room of a store with this version, while its background work is in this state. The medium is asked once.
 pub(crate) struct Budget<'a> {
-    core: &'a Core,
-    room: Room,
-    version: &'a Version,
+    pub(super) core: &'a Core,
+    pub(super) version: &'a Version,
     state: &'a State,
+    /// What is free.
+    pub room: Room,
 }
 
 impl Core {
     /// See [`Budget`].
     pub(crate) fn budget<'a>(&'a self, version: &'a Version, state: &'a State) -> Budget<'a> {
-        Budget { core: self, room: self.room(), version, state }
+        Budget { core: self, version, state, room: self.room() }
     }
 
     /// The free room. On media that count bytes, a table here is as large as a memtable is while room is short.

@@ -1,18 +1,13 @@
 //! Room on a medium, counted in tables.
 
-use super::Claim;
+use crate::lsm::compaction::{Claim, FINE_BYTES, GRANDPARENTS_MAX};
 use crate::lsm::table::Table;
 use crate::media::MediaShape;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// An output table is cut where it would overlap with more than this many full tables of the level below it.
-pub(super) const GRANDPARENTS_MAX: u64 = 10;
-
 /// A table is small if it has less than one in so many bytes of a full one.
 const SMALL_PARTS: u64 = 4;
-/// Tables of at least this capacity end close to it. In smaller ones the leaf that no longer fits makes a large part.
-pub(super) const FINE_BYTES: u64 = 240 << 10;
 /// Tables kept for flushes at any time.
 const FLUSH_TABLES: u64 = 2;
 
@@ -60,7 +55,7 @@ impl Room {
     }
 
     /// True if a merge may create so many tables, in the place of `replaced` that are erased in the end.
-    pub(super) fn fits(&self, created: u64, replaced: usize) -> bool {
+    pub(crate) fn fits(&self, created: u64, replaced: usize) -> bool {
         created <= self.tables && created <= self.listed.saturating_add(replaced as u64)
     }
 
@@ -105,7 +100,7 @@ pub(crate) struct Taken(Arc<AtomicU64>);
 
 impl Taken {
     /// Adds a finished table, `relinked` bytes of which are shared with others.
-    pub(super) fn add(&self, bytes: u64, relinked: u64, shape: &MediaShape) {
+    pub(crate) fn add(&self, bytes: u64, relinked: u64, shape: &MediaShape) {
         let bytes = match (shape.whole_tables, relinked) {
             (true, 0) => shape.table_bytes,
             (true, _) => 0, // it shares superblocks: how many it has of its own is not known
@@ -115,7 +110,7 @@ impl Taken {
     }
 
     /// Resets the count, as the output so far is erased.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.0.store(0, Relaxed);
     }
 
