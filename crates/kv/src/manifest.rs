@@ -22,6 +22,11 @@ const VERSION: u32 = 7;
 const EARLIER: [u32; 6] = [1, 2, 3, 4, 5, 6];
 const CURRENT_BYTES: usize = 28;
 
+/// A manifest in a file may take one in so many bytes of the room on the file system, or this much: each that is begun
+/// takes a few syncs.
+const ROOM_PARTS: u64 = 64;
+const EDITS_BYTES_MIN: u64 = 64 << 10;
+
 /// CURRENT, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Current {
@@ -230,13 +235,26 @@ impl Manifest {
             }
         })?;
         let before = self.number.replace(number);
-        let (bytes, shape) = (out.len() as u64, self.media.shape());
-        // A file may be longer: if the complete state is long, it must not be rewritten with every edit.
-        let bytes_max = shape.manifest_bytes.max(if shape.areas_are_files { 2 * bytes } else { 0 });
+        let bytes = out.len() as u64;
+        let bytes_max = self.bytes_max(bytes);
         self.open = Some(Open { area: writer, framer, bytes, bytes_max, edits: 1 });
         match before {
             Some(before) => self.media.remove_area(Area::manifest(before)),
             None => Ok(()),
+        }
+    }
+
+    /// Size at which the next manifest is begun, if the first edit of this one, the complete state, has so many bytes.
+    fn bytes_max(&self, whole: u64) -> u64 {
+        let (shape, room) = (self.media.shape(), self.media.room_bytes());
+        match shape.areas_are_files {
+            // A file may be longer: if the complete state is long, it must not be rewritten with every edit. Where
+            // there is little room, edits must not take much of it.
+            true => {
+                let part = room.map_or(u64::MAX, |room| (room / ROOM_PARTS).max(EDITS_BYTES_MIN));
+                part.min(shape.manifest_bytes).max(2 * whole)
+            }
+            false => shape.manifest_bytes,
         }
     }
 }

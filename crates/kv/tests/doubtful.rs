@@ -155,6 +155,11 @@ impl State {
         self.names.keys().filter(|name| name.ends_with(end)).cloned().collect()
     }
 
+    pub(crate) fn bytes_ending_in(&self, end: &str) -> usize {
+        let files = self.names.iter().filter(|(name, _)| name.ends_with(end));
+        files.map(|(_, file)| self.files[*file].bytes.len()).sum()
+    }
+
     /// Bytes that there is room for, if that can be told.
     pub(crate) fn room_left(&self) -> u64 {
         if self.fault == Fault::Full && self.left == Some(0) && self.room.is_some() {

@@ -182,3 +182,18 @@ fn one_long_key_among_short_ones_is_nothing_special() {
     store.compact().unwrap();
     assert!(store.get(&[7; 4000]).unwrap().is_some());
 }
+
+/// A manifest in a file has whole keys, in each edit those of the tables that come.
+#[test]
+fn edits_take_little_of_a_small_file_system() {
+    let files = Doubtful::default();
+    files.0.lock().room = Some(4 << 20);
+    let store = Store::open(files.directory(), RealEnv::new(), small()).unwrap();
+    let mut most = 0;
+    for n in 0..300 {
+        store.put(&[&key(n % 7)[..], &[7; 4000]].concat(), b"v").unwrap();
+        store.flush().unwrap();
+        most = most.max(files.0.lock().bytes_ending_in(".manifest"));
+    }
+    assert!(most < 400 << 10, "manifests of {most} bytes");
+}
