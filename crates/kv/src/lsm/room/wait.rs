@@ -52,7 +52,8 @@ impl Core {
             let changed;
             (state, changed) = self.wait_for_change(state)?;
             if !changed {
-                return Err(state.health.check_room().err().unwrap_or_else(full));
+                state.health.check_room()?; // it says what there is no room for
+                return Err(full());
             }
         }
         drop(state);
