@@ -6,8 +6,8 @@ use crate::media::Media;
 use crate::obsolete::Obsolete;
 use crate::options::Durability;
 use crate::shared::{Health, Shared};
-use vellum_base::Result;
 use vellum_base::sync::Mutex;
+use vellum_base::{Kind, Result};
 
 /// The core of an engine, by what its log needs. The lock of the log is an innermost one.
 pub(crate) trait Durable {
@@ -20,6 +20,20 @@ pub(crate) trait Durable {
     /// Erases what was replaced and nobody reads from any more.
     fn erase_obsolete(&self) -> Result<()> {
         self.obsolete().erase(self.media())
+    }
+
+    /// Erases what background work has replaced, which began after so many [`Obsolete::rounds`]. If it found no room,
+    /// but there may be some now, this is no error: it is tried again.
+    fn erase_after(&self, result: Result<()>, rounds: u64) -> Result<()> {
+        match result {
+            Err(error) if error.kind() == Kind::NoSpace && self.obsolete().may_win(rounds) => {
+                self.erase_obsolete()?;
+                self.shared().try_again(&mut self.shared().lock()); // other work may rest already
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(()) => self.erase_obsolete(),
+        }
     }
 
     /// Runs `act`, which needs room; see [`Obsolete::with_room`].

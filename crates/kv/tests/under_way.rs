@@ -11,7 +11,7 @@ use vellum_kv::{Map, Options, Store};
 
 /// Stops whoever makes, or removes, a file whose name ends so, the first time, until it is opened.
 #[derive(Default)]
-struct Gate {
+pub(crate) struct Gate {
     state: Mutex<Passage>,
     changed: Condvar,
 }
@@ -23,7 +23,7 @@ struct Passage {
 }
 
 impl Gate {
-    fn at(files: &Doubtful, end: &'static str, at_making: bool) -> Arc<Gate> {
+    pub(crate) fn at(files: &Doubtful, end: &'static str, at_making: bool) -> Arc<Gate> {
         let (gate, was_passed) = (Arc::<Gate>::default(), AtomicBool::new(false));
         let of_files = gate.clone();
         files.0.lock().watch = Some(Arc::new(move |name, is_made| {
@@ -39,14 +39,14 @@ impl Gate {
         gate
     }
 
-    fn wait_for_somebody(&self) {
+    pub(crate) fn wait_for_somebody(&self) {
         let mut state = self.state.lock();
         while !state.somebody_waits {
             self.changed.wait(&mut state);
         }
     }
 
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         self.state.lock().is_open = true;
         self.changed.notify_all();
     }
@@ -62,7 +62,7 @@ fn store_on(files: &Doubtful) -> Arc<Store> {
     Arc::new(Store::open(files.directory(), RealEnv::new(), options).unwrap())
 }
 
-fn beside(store: &Arc<Store>, act: impl FnOnce(&Store) + Send + 'static) -> Task {
+pub(crate) fn beside<S: Map + 'static>(store: &Arc<S>, act: impl FnOnce(&S) + Send + 'static) -> Task {
     let store = store.clone();
     (RealEnv::new() as Arc<dyn Env>).spawn("beside", Box::new(move || act(&store)))
 }
@@ -95,9 +95,12 @@ fn a_flush_that_has_written_its_tables_holds_no_others() {
 }
 
 /// What somebody is told.
-type Answer = Arc<Mutex<Option<Result<()>>>>;
+pub(crate) type Answer = Arc<Mutex<Option<Result<()>>>>;
 
-fn asked(store: &Arc<Store>, act: impl FnOnce(&Store) -> Result<()> + Send + 'static) -> (Task, Answer) {
+pub(crate) fn asked<S: Map + 'static>(
+    store: &Arc<S>,
+    act: impl FnOnce(&S) -> Result<()> + Send + 'static,
+) -> (Task, Answer) {
     let answer = Answer::default();
     let of_task = answer.clone();
     (beside(store, move |store| *of_task.lock() = Some(act(store))), answer)

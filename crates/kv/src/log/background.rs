@@ -25,30 +25,45 @@ pub(crate) fn start(core: &Arc<Core>) {
 }
 
 fn seal_loop(core: &Core) {
-    while let Some(frozen) = core.state.next_work(|state| state.frozen.front().cloned()) {
-        if let Err(error) = seal(core, &frozen).and_then(|()| core.erase_obsolete()) {
-            core.state.rests_or_poisoned(error, "seal", |_| true);
+    let next = |state: &mut State| {
+        let frozen = state.frozen.front().cloned();
+        state.is_sealing = frozen.is_some();
+        frozen
+    };
+    while let Some(frozen) = core.state.next_work(next) {
+        let rounds = core.obsolete.rounds();
+        if let Err(error) = core.erase_after(seal(core, &frozen), rounds) {
+            core.rests_or_poisoned(error, rounds);
         }
+        core.state.lock().is_sealing = false;
         core.state.wake_all();
     }
 }
 
 /// Makes a segment a table.
 fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
+    let begun = table_for(core, frozen)?;
+    frozen.lacks_table.store(false, Relaxed);
+    seal_as(core, frozen, begun).inspect_err(|_| frozen.lacks_table.store(true, Relaxed))
+}
+
+fn table_for(core: &Core, frozen: &Frozen) -> Result<Begun> {
     let taken = frozen.table.lock().take();
     let needed = table_bytes(frozen.segment.data_bytes(), frozen.records);
-    let begun = match taken {
-        Some(begun) => begun,
+    match taken {
+        Some(begun) => Ok(begun),
         None => {
             core.let_collect_first()?;
-            core.begin_table(needed, Cause::Flush, IoClass::UrgentCompaction)?
+            core.begin_table(needed, Cause::Flush, IoClass::UrgentCompaction)
         }
-    };
+    }
+}
+
+fn seal_as(core: &Core, frozen: &Frozen, begun: Begun) -> Result<()> {
     let number = begun.number;
     let (order, gone) = (frozen.segment.order, core.obsolete.retired());
     let origin = Origin { order, log_floor: frozen.next_log, gone, ..Origin::default() };
     let reading = core.reading(IoClass::UrgentCompaction);
-    frozen.lacks_table.store(true, Relaxed); // if this fails
     let meta = write_out(&frozen.segment, reading, begun, origin, core.seed)?;
     // What cannot be erased now is erased when the store is opened again.
     let give_up = || drop(core.media.erase_table(number));
@@ -122,14 +137,14 @@ fn collect_loop(core: &Core) {
         Some((picked, core.prospects()))
     };
     while let Some((picked, prospects)) = core.state.next_work(pick) {
-        let result = core.collect(picked).and_then(|_| core.erase_obsolete());
-        match result.as_ref().map_err(|error| error.kind()) {
-            Err(Kind::NoSpace) => core.found_no_room(prospects),
+        let rounds = core.obsolete.rounds();
+        match core.erase_after(core.collect(picked).map(drop), rounds) {
             // The segment says so itself from now on, and whoever reads it is told.
-            Err(Kind::Corrupt) | Ok(()) => {}
-            Err(_) => result.unwrap_or_else(|error| core.state.rests_or_poisoned(error, "collect", |_| true)),
+            Err(error) if error.kind() == Kind::Corrupt => {}
+            Ok(()) => {}
+            Err(error) if error.kind() == Kind::NoSpace => core.found_no_room(prospects),
+            Err(error) => core.state.rests_or_poisoned(error, "collect", |_| true),
         }
-        core.state.lock().is_collecting = false;
-        core.state.wake_all();
+        core.has_collected();
     }
 }

@@ -91,10 +91,14 @@ pub(crate) struct State {
     pub slots: Vec<bool>,
     /// Writers wait for room.
     pub is_short: bool,
+    /// A segment is being written to a table.
+    pub is_sealing: bool,
     /// Somebody collects.
     pub is_collecting: bool,
     /// What there was when collecting found no room last.
     pub found_no_room: Option<Prospects>,
+    /// [`Obsolete::rounds`] when the store began to rest.
+    pub rested_rounds: u64,
 }
 
 /// Looks into segments.

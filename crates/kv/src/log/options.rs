@@ -83,7 +83,9 @@ impl Limits {
         let shape = media.shape();
         // One segment is being written, one is waiting, and the logs of one that was just written still exist.
         let logs_max = ((shape.logs_max - 1) / 2).clamp(1, LOGS_MAX);
-        let frozen_max = if shape.logs_max / 4 >= logs_max { 2 } else { 1 };
+        // One table is written for each of them, one for the next segment, one for the present, and one by collecting.
+        let has_tables = media.tables_written_max() >= 4;
+        let frozen_max = if shape.logs_max / 4 >= logs_max && has_tables { 2 } else { 1 };
         let in_logs = (shape.log_bytes / 8 * 7).saturating_mul(logs_max as u64);
         // Segments are small on a small medium, or collection would have no room.
         let share = media.all_bytes().map_or(u64::MAX, |bytes| bytes / 32).max(SEGMENT_BYTES_MIN);

@@ -2,12 +2,18 @@
 //!
 //! The last free table is kept for collection, which frees more; writers leave three besides, or one for deletes
 //! (`writer`).
+//!
+//! Invariants
+//! 1. Nobody waits for what cannot happen any more: if nothing is running, collecting wins nothing and nothing is left
+//!    to erase, waiting ends with [`Kind::NoSpace`]. Nobody gives up before.
+//! 2. A store rests only where collecting wins nothing, and does not rest any more once something was collected.
 
 use super::collect::Picked;
 use super::core::{Core, State};
 use super::hint::UNIT_BYTES;
 use crate::durable::Durable;
 use crate::journal::{SEGMENT_MANIFEST_BYTES, STORE_MANIFEST_BYTES};
+use vellum_base::sync::MutexGuard;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Result};
 
@@ -94,9 +100,7 @@ impl Core {
                 break;
             }
             if state.is_collecting || is_picked() {
-                state.is_short = true;
-                self.state.wake_tasks();
-                self.state.wait(&mut state);
+                self.wait_for_tasks(&mut state, true);
             } else if !self.obsolete.is_empty() {
                 drop(state);
                 self.erase_obsolete().map_err(|error| self.state.poison(error))?;
@@ -110,17 +114,38 @@ impl Core {
         Ok(())
     }
 
-    /// Waits for background tasks until `is_done`; true if it had to wait. An error if they are resting or the store
-    /// has failed.
+    /// Does what needs room. Whoever collects may have taken the last that is free, and gives some back.
+    pub(crate) fn when_free<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        let mut is_last_try = false;
+        loop {
+            match act() {
+                Err(error) if error.kind() == Kind::NoSpace && !is_last_try => {
+                    let mut state = self.state.lock();
+                    match state.is_collecting && !state.health.has_failed() {
+                        true => self.state.wait(&mut state),
+                        false => is_last_try = true,
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Waits for background tasks until `is_done`; true if it had to wait. An error if they have no room for that, or
+    /// the store has failed.
     pub(crate) fn wait_until(&self, is_done: impl Fn(&State) -> bool) -> Result<bool> {
         let (mut state, mut has_waited) = (self.state.lock(), false);
         while !is_done(&state) && !state.health.has_failed() {
-            match has_waited {
-                false => self.state.try_again(&mut state),
-                true => state.health.check_room()?,
+            if !has_waited {
+                self.state.try_again(&mut state);
+                has_waited = true;
             }
-            has_waited = true;
-            self.state.wait(&mut state);
+            let changed;
+            (state, changed) = self.wait_for_change(state, false)?;
+            if !changed {
+                state.health.check_room()?; // it says what there is no room for
+                return Err(full());
+            }
         }
         drop(state);
         self.state.check_writable().map(|()| has_waited)
@@ -128,34 +153,144 @@ impl Core {
 
     /// Waits until so many tables are free; an error if collecting will not bring that about.
     pub(crate) fn wait_for_tables(&self, wanted: u64) -> Result<()> {
-        let mut tried = false;
+        let mut has_waited = false;
         loop {
             self.erase_obsolete().map_err(|error| self.state.poison(error))?;
             if self.free_tables() >= wanted {
                 return Ok(());
             }
             let mut state = self.state.lock();
-            if !tried {
+            if !has_waited {
                 self.state.try_again(&mut state);
-                tried = true;
+                has_waited = true;
             }
             if state.health.has_failed() {
                 drop(state);
                 return self.state.check_writable();
             }
-            let busy = state.is_collecting || !state.frozen.is_empty();
-            if state.health.is_resting() || !busy && self.pick_in(&state, true).is_none() {
-                drop(state);
-                // Room may have been won, or whoever read last may have let go, after everybody had looked.
-                if !self.obsolete.is_empty() || self.free_tables() >= wanted {
-                    tried = false;
-                    continue;
-                }
+            let (state, changed) = self.wait_for_change(state, true)?;
+            drop(state);
+            // Room may have been won after everybody had looked.
+            if !changed && self.free_tables() < wanted {
                 return Err(full());
             }
-            state.is_short = true;
-            self.state.wake_tasks();
-            self.state.wait(&mut state);
         }
+    }
+
+    /// Waits until background work has made progress, where room is `short` by collecting; returns false at once if it
+    /// cannot make any.
+    fn wait_for_change<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        short: bool,
+    ) -> Result<(MutexGuard<'a, State>, bool)> {
+        let rests = state.health.is_resting();
+        let busy = state.is_collecting || state.is_sealing || !rests && !state.frozen.is_empty();
+        if busy || short && !rests && self.pick_in(&state, true).is_some() {
+            self.wait_for_tasks(&mut state, short);
+            return Ok((state, true));
+        }
+        let rounds = if rests { state.rested_rounds } else { self.obsolete.rounds() };
+        if !self.obsolete.may_win(rounds) {
+            return Ok((state, false));
+        }
+        // Whoever read last let go, or something was erased, after everybody had looked.
+        drop(state);
+        self.erase_obsolete().map_err(|error| self.state.poison(error))?;
+        let mut state = self.state.lock();
+        self.state.try_again(&mut state);
+        Ok((state, true))
+    }
+
+    /// Handles an error of a seal, which began after so many [`crate::obsolete::Obsolete::rounds`]. If it found no
+    /// room, it waits while collecting may win some; the store rests if that does not.
+    pub(crate) fn rests_or_poisoned(&self, error: Error, rounds: u64) {
+        let is_worth_another_try = || self.obsolete.rounds() != rounds;
+        let mut state = self.state.lock();
+        let may_win = |state: &State| state.is_collecting || self.pick_in(state, true).is_some();
+        while error.kind() == Kind::NoSpace
+            && !(is_worth_another_try() || state.health.has_failed() || self.state.is_stopping())
+            && may_win(&state)
+        {
+            self.wait_for_tasks(&mut state, true);
+        }
+        drop(state);
+        self.state.rests_or_poisoned(error, "seal", |state| {
+            state.rested_rounds = rounds;
+            !is_worth_another_try()
+        });
+    }
+
+    /// Ends collecting.
+    pub(crate) fn has_collected(&self) {
+        let mut state = self.state.lock();
+        state.is_collecting = false;
+        self.has_won_room(&mut state);
+    }
+
+    /// What rests, or waits, may have room now.
+    pub(crate) fn has_won_room(&self, state: &mut State) {
+        self.state.try_again(state);
+        self.state.wake_all();
+    }
+
+    fn wait_for_tasks(&self, state: &mut MutexGuard<'_, State>, short: bool) {
+        state.is_short |= short;
+        self.state.wake_tasks();
+        self.state.wait(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::log::open::open;
+    use crate::log::{Options, Store};
+    use crate::map::Map;
+    use crate::media::{FlashMedia, Tables};
+    use std::sync::Arc;
+    use vellum_base::{Env, Flash, Geometry, Nanos, RealEnv};
+    use vellum_media::nand::{Nand, NandParams};
+
+    const GEOMETRY: Geometry = Geometry {
+        channels: 4,
+        dies_per_channel: 1,
+        blocks_per_die: 40,
+        pages_per_block: 8,
+        page_bytes: 4096,
+        oob_bytes: 64,
+    };
+
+    fn on_flash(flash: &Arc<dyn Flash>) -> Arc<FlashMedia> {
+        FlashMedia::open(flash.clone(), RealEnv::new()).unwrap()
+    }
+
+    /// A segment on its way to a table has one set aside as long as none was begun for it, and no longer.
+    #[test]
+    fn only_tables_that_are_not_begun_are_promised() {
+        let params = NandParams { nvram_bytes: 1 << 20, ..NandParams::default() };
+        let flash: Arc<dyn Flash> = Arc::new(Nand::ram(GEOMETRY, params).unwrap());
+        FlashMedia::format(&*flash).unwrap();
+        let (media, env) = (on_flash(&flash), RealEnv::new());
+        let store = Arc::new(Store::open(media.clone(), env.clone(), Options::default()).unwrap());
+        store.put(b"k", b"v").unwrap();
+        let told = store.core.manifest.lock(); // a seal cannot end
+        let flush = {
+            let store = store.clone();
+            env.clone().spawn("flush", Box::new(move || store.flush().unwrap()))
+        };
+        while !store.core.state.lock().is_sealing {
+            env.sleep_until(env.now() + Nanos::from_ms(1));
+        }
+        env.sleep_until(env.now() + Nanos::from_ms(30));
+        assert_eq!(store.core.free_tables(), media.tables_free());
+        drop(told);
+        flush.join();
+        store.put(b"l", b"w").unwrap();
+        drop((store, media));
+        // What it finds in its log has no table, and no task makes it one.
+        let media = on_flash(&flash);
+        let core = open(media.clone(), env, Options::default()).unwrap();
+        core.flush_locked(&mut core.writer.lock()).unwrap();
+        assert_eq!(core.free_tables(), media.tables_free() - 1);
     }
 }

@@ -275,23 +275,20 @@ impl Core {
             let logs_are_full = open.logs.len() >= logs_max && !self.wal.lock().has_room(bytes, log_bytes);
             logs_are_full || !open.fits(bytes, records, segment_bytes)
         });
-        let spare = if only_deletes { SPARE_FOR_DELETES } else { SPARE_TABLES };
         if is_full {
-            self.wait_for_tables(1 + spare)?;
             return self.next_segment(writer, only_deletes);
         }
         let Writer { open: Some(open), next_seq } = writer else { unreachable!("a segment is open") };
         if open.is_for_deletes && !only_deletes {
-            self.wait_for_tables(spare + u64::from(open.table.is_none()))?;
+            self.wait_for_tables(SPARE_TABLES + u64::from(open.table.is_none()))?;
             open.is_for_deletes = false;
         }
         if open.table.is_none() {
             self.let_collect_first()?;
             let needed = table_bytes(open.segment.data_bytes() + bytes as u64, open.records + records as u64);
-            match self.begin_table_when_free(needed) {
+            match self.when_free(|| self.begin_table(needed, Cause::Flush, IoClass::UrgentCompaction)) {
                 // It fits into what segments may have, but into none of the tables that are free.
                 Err(error) if error.kind() == Kind::NoSpace && open.records > 0 => {
-                    self.wait_for_tables(1 + spare)?;
                     return self.next_segment(writer, only_deletes);
                 }
                 begun => open.table = Some(begun.map_err(|error| self.state.refused_or_poisoned(error))?),
@@ -311,14 +308,19 @@ impl Core {
         begun.map(|()| number).map_err(|error| self.state.refused_or_poisoned(error))
     }
 
-    /// Hands the open segment to the background, and begins another, with its log. If there is no room for it, nothing
-    /// has changed.
+    /// Hands the open segment to the background, and begins another, with its log, once there is room for both. If
+    /// there is none, nothing has changed.
     fn next_segment(&self, writer: &mut Writer, is_for_deletes: bool) -> Result<()> {
         let has_room = |state: &State| state.frozen.len() < self.limits.frozen_max;
         self.counts.stall(&*self.env, || self.wait_until(has_room))?;
-        let fresh = self.begin_segment().map_err(|error| self.state.refused_or_poisoned(error))?;
+        let lacking = writer.open.as_ref().is_some_and(|open| open.table.is_none());
+        let spare = if is_for_deletes { SPARE_FOR_DELETES } else { SPARE_TABLES };
+        self.wait_for_tables(1 + spare + u64::from(lacking))?;
+        let fresh = self.when_free(|| self.begin_segment());
+        let fresh = fresh.map_err(|error| self.state.refused_or_poisoned(error))?;
         let slot = fresh.segment.slot;
-        let number = self.begin_log(writer.next_seq).inspect_err(|_| self.give_slot(slot))?;
+        let log = self.when_free(|| self.begin_log(writer.next_seq));
+        let number = log.inspect_err(|_| self.give_slot(slot))?;
         self.show(|view| view.put(fresh.segment.clone()));
         let last = writer.open.replace(Open { logs: vec![number], is_for_deletes, ..fresh });
         let mut state = self.state.lock();
@@ -330,7 +332,7 @@ impl Core {
                 next_log: number,
                 last_seq: writer.next_seq - 1,
                 records: last.records,
-                lacks_table: AtomicBool::new(false),
+                lacks_table: AtomicBool::new(lacking),
             }));
         }
         let floor = state.floors.log_floor;
@@ -345,23 +347,6 @@ impl Core {
             self.begin_table(self.limits.table_bytes_min(), Cause::Flush, IoClass::UrgentCompaction)?;
         let slot = self.take_slot()?;
         Ok(self.open_segment(begun.number * ORDERS, slot, Some(begun)))
-    }
-
-    /// A table for a segment. Whoever collects may have taken the last that is free, and gives some back.
-    fn begin_table_when_free(&self, bytes: u64) -> Result<Begun> {
-        let mut is_last_try = false;
-        loop {
-            match self.begin_table(bytes, Cause::Flush, IoClass::UrgentCompaction) {
-                Err(error) if error.kind() == Kind::NoSpace && !is_last_try => {
-                    let mut state = self.state.lock();
-                    match state.is_collecting && !state.health.has_failed() {
-                        true => self.state.wait(&mut state),
-                        false => is_last_try = true,
-                    }
-                }
-                other => return other,
-            }
-        }
     }
 
     /// An empty segment.
@@ -385,7 +370,6 @@ impl Core {
     pub(crate) fn flush_locked(&self, writer: &mut Writer) -> Result<()> {
         self.state.check_writable()?;
         if writer.open.as_ref().is_some_and(|open| open.records > 0) {
-            self.wait_for_tables(1 + SPARE_FOR_DELETES)?;
             self.next_segment(writer, true)?;
         }
         Ok(())

@@ -105,20 +105,6 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
 }
 
 impl Core {
-    /// Erases what background work has replaced. If that found no room, but there may be some now, this is no error:
-    /// it is tried again.
-    fn erase_after(&self, result: Result<()>, rounds: u64) -> Result<()> {
-        match result {
-            Err(error) if error.kind() == Kind::NoSpace && self.library.obsolete.may_win(rounds) => {
-                self.erase_obsolete()?;
-                self.state.try_again(&mut self.state.lock()); // other work may rest already
-                Ok(())
-            }
-            Err(error) => Err(error),
-            Ok(()) => self.erase_obsolete(),
-        }
-    }
-
     /// Handles an error of background work: the store rests or fails. It does not rest if anything was erased since the
     /// work began, as nobody would wake it: it did not rest yet when that was erased.
     fn rests_or_poisoned(&self, error: Error, work: &str, rounds: u64) {

@@ -10,3 +10,4 @@ pub(crate) mod repair;
 mod reuse;
 pub(crate) mod rot;
 mod shut_in;
+mod under_way;

@@ -129,8 +129,7 @@ impl Core {
                 _ => self.state.poison(error),
             })
         });
-        self.state.lock().is_collecting = false;
-        self.state.wake_all();
+        self.has_collected();
         result
     }
 
@@ -150,6 +149,7 @@ impl Core {
                     Err(error) => return Err(error),
                 }
                 self.erase_obsolete().map_err(|error| self.state.poison(error))?;
+                self.has_won_room(&mut self.state.lock());
             }
             match refused {
                 None => return Ok(()),
