@@ -1,14 +1,15 @@
 //! The power goes in the middle of virtual time: writers, a flush and compactions under way, programs and erases
 //! queued on every die. What was queued never happened, what had begun is torn.
 
-use crate::harness::{batch_of, flash_with, of_seed, open_flash, small};
+use crate::harness::{Compared, batch_of, flash_with, of_seed, open_flash, small};
 use crate::history::{History, Style};
+use crate::log::harness as logs;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Nanos, RealEnv};
-use vellum_kv::{Durability, FlashMedia, Map, Schedule, Store};
+use vellum_kv::{Durability, FlashMedia, Map, Media, Schedule, Store, log};
 use vellum_media::nand::NandParams;
 use vellum_media::timing::{Timed, Timing};
 use vellum_sim::{Sim, SimEnv};
@@ -27,7 +28,7 @@ fn timing() -> Timing {
     }
 }
 
-fn writer(store: &Store, env: &dyn Env, history: &Mutex<History>, seed: u64) {
+fn writer(store: &impl Map, env: &dyn Env, history: &Mutex<History>, seed: u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
     loop {
         let count = rng.random_range(1..4);
@@ -40,13 +41,21 @@ fn writer(store: &Store, env: &dyn Env, history: &Mutex<History>, seed: u64) {
     }
 }
 
-fn settle(store: &Store, histories: &[Arc<Mutex<History>>], context: &str) {
+fn ordered(media: Arc<dyn Media>, env: Arc<dyn Env>, seed: u64) -> Store {
+    Store::open(media, env, of_seed(seed)).unwrap()
+}
+
+fn settle(store: &impl Compared, histories: &[Arc<Mutex<History>>], context: &str) {
     for (number, history) in histories.iter().enumerate() {
         history.lock().settle(store, &format!("{context}, writer {number}"));
     }
 }
 
-fn cut_in_flight(seed: u64, schedule: Option<Schedule>) {
+fn cut_in_flight<S: Compared + 'static>(
+    seed: u64,
+    schedule: Option<Schedule>,
+    open: impl Fn(Arc<dyn Media>, Arc<dyn Env>) -> S,
+) {
     let nand = flash_with(NandParams { seed, nvram_bytes: 1 << 20, erases_kept: 8, ..NandParams::default() });
     let sim = Sim::new(seed);
     let env: Arc<SimEnv> = sim.env();
@@ -59,11 +68,11 @@ fn cut_in_flight(seed: u64, schedule: Option<Schedule>) {
             Some(schedule) => FlashMedia::open_scheduled(flash.clone(), env.clone(), schedule),
         };
         let media = media.unwrap();
-        let store = Arc::new(Store::open(media, env.clone(), of_seed(seed)).unwrap());
+        let store = Arc::new(open(media, env.clone()));
         for (number, history) in histories.iter().enumerate() {
             let (store, env, history, seed) =
                 (store.clone(), env.clone(), history.clone(), seed ^ number as u64);
-            env.clone().spawn("writer", Box::new(move || writer(&store, &*env, &history, seed)));
+            env.clone().spawn("writer", Box::new(move || writer(&*store, &*env, &history, seed)));
         }
         env.sleep_until(cut_at);
         flash.power_cut().unwrap();
@@ -72,7 +81,8 @@ fn cut_in_flight(seed: u64, schedule: Option<Schedule>) {
     assert!(ended.is_none());
     nand.power_on();
     let context = format!("seed {seed}, cut at {cut_at}");
-    let store = open_flash(&nand, RealEnv::new()).unwrap_or_else(|e| panic!("{context}: {e}"));
+    let env = RealEnv::new();
+    let store = open(FlashMedia::open(nand, env.clone()).unwrap_or_else(|e| panic!("{context}: {e}")), env);
     settle(&store, &histories, &context);
     store.compact().unwrap_or_else(|e| panic!("{context}: {e}"));
     settle(&store, &histories, &format!("{context}, compacted"));
@@ -105,10 +115,36 @@ fn openings_that_are_cut_short_at_once_leave_room_for_the_next() {
 
 #[test]
 fn cuts_with_programs_in_flight_lose_nothing_promised() {
-    vellum_sim::check(0..80, |seed| cut_in_flight(seed, None));
+    vellum_sim::check(0..80, |seed| cut_in_flight(seed, None, |media, env| ordered(media, env, seed)));
 }
 
 #[test]
 fn cuts_with_requests_in_queues_lose_nothing_promised() {
-    vellum_sim::check(1000..1060, |seed| cut_in_flight(seed, Some(Schedule::Priority)));
+    let cut = |seed| {
+        cut_in_flight(seed, Some(Schedule::Priority), |media, env| ordered(media, env, seed));
+    };
+    vellum_sim::check(1000..1060, cut);
+}
+
+#[test]
+fn cuts_of_log_stores_in_flight_lose_nothing_promised() {
+    let open = |media, env, seed| log::Store::open(media, env, logs::of_seed(seed)).unwrap();
+    vellum_sim::check(0..80, |seed| cut_in_flight(seed, None, |media, env| open(media, env, seed)));
+}
+
+/// Whoever waits for a segment to be sealed while there is nothing to collect lets time pass.
+#[test]
+fn log_stores_seal_in_virtual_time() {
+    let sim = Sim::new(1);
+    let env: Arc<SimEnv> = sim.env();
+    let ended = sim.run_until(Nanos::from_ms(10_000), || {
+        let nand = flash_with(NandParams { nvram_bytes: 1 << 20, ..NandParams::default() });
+        let flash = Arc::new(Timed::new(nand, timing(), env.clone()));
+        let media = FlashMedia::open(flash, env.clone()).unwrap();
+        let store = log::Store::open(media, env.clone(), logs::small()).unwrap();
+        store.put(b"k", b"v").unwrap();
+        store.flush().unwrap();
+        store.stat().keys
+    });
+    assert_eq!(ended, Some(1));
 }

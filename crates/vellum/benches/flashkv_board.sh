@@ -19,6 +19,6 @@ one() {
 }
 export -f one
 export vellum records work
-{ runs 1845 "a b c d f" "$paper"; runs 2580 a "$paper Vellum Vellum-reuse"; } | xargs -P 2 -L 1 bash -c 'one "$@"' one
+{ runs 1880 "a b c d f" "$paper"; runs 2580 a "$paper Vellum Vellum-reuse"; } | xargs -P 2 -L 1 bash -c 'one "$@"' one
 mkdir -p "$results"
 python3 "$(dirname "$0")/flashkv_board_rows.py" "crates/vellum/benches/flashkv_board.sh${1:+ $1}" "$results/flashkv-board.json" "$work"/*.json

@@ -158,6 +158,13 @@ impl View {
     }
 }
 
+impl State {
+    /// True if something is under way that may give room back.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_collecting || self.is_sealing || !self.health.is_resting() && !self.frozen.is_empty()
+    }
+}
+
 impl AsMut<Health> for State {
     fn as_mut(&mut self) -> &mut Health {
         &mut self.health

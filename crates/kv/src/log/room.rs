@@ -86,8 +86,9 @@ impl Core {
     }
 
     /// Leaves the last table that is free to whoever collects, who gives some back: a segment of the last life has none
-    /// set aside. An error as long as there is anything to collect that nobody collects unasked.
-    pub(crate) fn let_collect_first(&self) -> Result<()> {
+    /// set aside. Waits for those who are busy. An error as long as there is anything to collect that nobody collects
+    /// unasked.
+    pub(crate) fn let_collect_first(&self, is_busy: impl Fn(&State) -> bool) -> Result<()> {
         let mut state = self.state.lock();
         self.state.try_again(&mut state);
         while self.media.room_bytes().is_none() && self.media.tables_free() < 2 {
@@ -99,7 +100,7 @@ impl Core {
             if state.health.has_failed() {
                 break;
             }
-            if state.is_collecting || is_picked() {
+            if is_busy(&state) || is_picked() {
                 self.wait_for_tasks(&mut state, true);
             } else if !self.obsolete.is_empty() {
                 drop(state);
@@ -114,20 +115,23 @@ impl Core {
         Ok(())
     }
 
-    /// Does what needs room. Whoever collects may have taken the last that is free, and gives some back.
+    /// Does what needs room. Who collects, or seals, may have taken the last that is free, and gives some back.
     pub(crate) fn when_free<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
         let mut is_last_try = false;
         loop {
-            match act() {
-                Err(error) if error.kind() == Kind::NoSpace && !is_last_try => {
-                    let mut state = self.state.lock();
-                    match state.is_collecting && !state.health.has_failed() {
-                        true => self.state.wait(&mut state),
-                        false => is_last_try = true,
-                    }
-                }
+            let refused = match act() {
+                Err(error) if error.kind() == Kind::NoSpace => error,
                 other => return other,
+            };
+            let mut state = self.state.lock();
+            if state.is_busy() && !state.health.has_failed() {
+                self.state.wait(&mut state);
+                is_last_try = false;
+            } else if std::mem::replace(&mut is_last_try, true) {
+                return Err(refused);
             }
+            drop(state);
+            self.state.check_writable()?;
         }
     }
 
@@ -185,8 +189,7 @@ impl Core {
         short: bool,
     ) -> Result<(MutexGuard<'a, State>, bool)> {
         let rests = state.health.is_resting();
-        let busy = state.is_collecting || state.is_sealing || !rests && !state.frozen.is_empty();
-        if busy || short && !rests && self.pick_in(&state, true).is_some() {
+        if state.is_busy() || short && !rests && self.pick_in(&state, true).is_some() {
             self.wait_for_tasks(&mut state, short);
             return Ok((state, true));
         }
@@ -205,19 +208,17 @@ impl Core {
     /// Handles an error of a seal, which began after so many [`crate::obsolete::Obsolete::rounds`]. If it found no
     /// room, it waits while collecting may win some; the store rests if that does not.
     pub(crate) fn rests_or_poisoned(&self, error: Error, rounds: u64) {
-        let is_worth_another_try = || self.obsolete.rounds() != rounds;
-        let mut state = self.state.lock();
+        let has_won = || self.obsolete.may_win(rounds);
         let may_win = |state: &State| state.is_collecting || self.pick_in(state, true).is_some();
-        while error.kind() == Kind::NoSpace
-            && !(is_worth_another_try() || state.health.has_failed() || self.state.is_stopping())
-            && may_win(&state)
-        {
+        let mut state = self.state.lock();
+        let is_over = |state: &State| state.health.has_failed() || self.state.is_stopping();
+        while error.kind() == Kind::NoSpace && !has_won() && !is_over(&state) && may_win(&state) {
             self.wait_for_tasks(&mut state, true);
         }
         drop(state);
         self.state.rests_or_poisoned(error, "seal", |state| {
             state.rested_rounds = rounds;
-            !is_worth_another_try()
+            !has_won() && !may_win(state)
         });
     }
 
@@ -228,15 +229,20 @@ impl Core {
         self.has_won_room(&mut state);
     }
 
-    /// What rests, or waits, may have room now.
+    /// What rests, or waits, may have room now. Who still has none says so again.
     pub(crate) fn has_won_room(&self, state: &mut State) {
+        state.is_short = false;
         self.state.try_again(state);
         self.state.wake_all();
     }
 
+    /// Waits for a task, where room is `short` for one that collects, if there is something to collect. A task that is
+    /// woken for nothing wakes everybody who waits, and so on: in virtual time no time would pass.
     fn wait_for_tasks(&self, state: &mut MutexGuard<'_, State>, short: bool) {
         state.is_short |= short;
-        self.state.wake_tasks();
+        if short && !state.is_collecting && self.pick_in(state, true).is_some() {
+            self.state.wake_tasks();
+        }
         self.state.wait(state);
     }
 }

@@ -284,7 +284,7 @@ impl Core {
             open.is_for_deletes = false;
         }
         if open.table.is_none() {
-            self.let_collect_first()?;
+            self.let_collect_first(State::is_busy)?;
             let needed = table_bytes(open.segment.data_bytes() + bytes as u64, open.records + records as u64);
             match self.when_free(|| self.begin_table(needed, Cause::Flush, IoClass::UrgentCompaction)) {
                 // It fits into what segments may have, but into none of the tables that are free.
@@ -295,7 +295,7 @@ impl Core {
             }
         }
         if !self.wal.lock().has_room(bytes, log_bytes) {
-            let number = self.begin_log(*next_seq)?;
+            let number = self.when_free(|| self.begin_log(*next_seq))?;
             open.logs.push(number);
         }
         Ok(())

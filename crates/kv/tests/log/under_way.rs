@@ -33,8 +33,13 @@ fn beside_a_collection(nth: u64) -> Option<Result<()>> {
     (files.0.lock().fault, files.0.lock().left) = (Fault::FullOnce, Some(nth));
     let (flush, of_flush) = asked(&store, |store| store.flush());
     let env = RealEnv::new();
-    env.sleep_until(env.now() + Nanos::from_ms(30));
-    let was_refused = files.0.lock().left.is_none();
+    let until = env.now() + Nanos::from_ms(5000);
+    let was_refused = || files.0.lock().left.is_none();
+    while !was_refused() && of_flush.lock().is_none() && env.now() < until {
+        env.sleep_until(env.now() + Nanos::from_ms(1));
+    }
+    let was_refused = was_refused();
+    env.sleep_until(env.now() + Nanos::from_ms(30)); // it gives up, perhaps
     files.disarm();
     gate.open();
     [compaction, flush].into_iter().for_each(Task::join);
