@@ -58,6 +58,7 @@ mod swapped;
 mod tail;
 mod threads;
 mod toll;
+mod too_late;
 mod under_way;
 mod units;
 mod worn;

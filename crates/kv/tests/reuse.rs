@@ -9,11 +9,12 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use vellum_base::sync::Mutex;
-use vellum_base::{Env, IoClass, Kind, LedgerSnapshot, RealEnv, Result};
+use vellum_base::{Env, Error, IoClass, Kind, LedgerSnapshot, RealEnv, Result};
 use vellum_kv::{
-    Area, AreaWriter, Areas, Caps, Directory, FlashMedia, Intent, Map, Media, MediaShape, Options, Reuse,
-    Sharing, Store, StoreStat, Stored, TableReader, TableWriter, Tables, log,
+    Area, AreaReader, AreaWriter, Areas, Caps, Directory, FlashMedia, Intent, Map, Media, MediaShape,
+    Options, Reuse, Sharing, Store, StoreStat, Stored, TableReader, TableWriter, Tables, log,
 };
 use vellum_sim::Sim;
 
@@ -39,11 +40,23 @@ pub(crate) struct Spy {
     pub reads: fn(),
     /// Bytes that a table can have, if fewer than it says.
     pub capacity: Option<u64>,
+    /// The next sync of an area finds no free handle.
+    pub no_handle: AtomicBool,
+    /// Tables may point into logs, if that is so below.
+    pub keeps_areas: bool,
 }
 
 impl Spy {
     pub(crate) fn on(inner: Arc<dyn Media>) -> Spy {
-        Spy { inner, seen: Arc::default(), full: false, reads: || {}, capacity: None }
+        Spy {
+            inner,
+            seen: Arc::default(),
+            full: false,
+            reads: || {},
+            capacity: None,
+            no_handle: AtomicBool::new(false),
+            keeps_areas: false,
+        }
     }
 }
 
@@ -146,6 +159,9 @@ impl Areas for Spy {
         self.inner.read_area(area)
     }
     fn sync_area(&self, area: Area) -> Result<()> {
+        if self.no_handle.swap(false, SeqCst) {
+            return Err(Error::new(Kind::NoSpace, "too many open files"));
+        }
         self.inner.sync_area(area)
     }
     fn remove_area(&self, area: Area) -> Result<()> {
@@ -156,6 +172,12 @@ impl Areas for Spy {
     }
     fn areas(&self) -> Result<Vec<Area>> {
         self.inner.areas()
+    }
+    fn keeps_areas(&self) -> bool {
+        self.keeps_areas && self.inner.keeps_areas()
+    }
+    fn open_area(&self, area: Area) -> Result<Arc<dyn AreaReader>> {
+        self.inner.open_area(area)
     }
 }
 

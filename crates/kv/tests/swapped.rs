@@ -189,6 +189,44 @@ fn a_leaf_of_another_table_is_noticed_by_who_reads_all() {
     }
 }
 
+/// Eight tables of level 0, of which each has all keys: their merge is split by key.
+fn fill_level_0(dir: &Path, value: u8) {
+    let options = Options {
+        level0_in_log: false,
+        level0_compact: 100,
+        level0_slow: 200,
+        level0_stop: 300,
+        compaction_tasks: 2,
+        ..small()
+    };
+    let store = Store::open(directory(dir), RealEnv::new(), options).unwrap();
+    for _ in 0..8 {
+        (0..80u8).for_each(|n| store.put(&[n], &[value; 300]).unwrap());
+        store.flush().unwrap();
+    }
+    store.close().unwrap();
+}
+
+/// Neither part of the merge reads all of the table.
+#[test]
+fn a_leaf_of_another_table_is_noticed_by_a_merge_in_parts() {
+    let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fill_level_0(own.path(), 1);
+    fill_level_0(other.path(), 2);
+    for (our, their) in tables(own.path()).iter().zip(&tables(other.path())) {
+        let (mut bytes, theirs) = (std::fs::read(our).unwrap(), std::fs::read(their).unwrap());
+        bytes[4096..8192].copy_from_slice(&theirs[4096..8192]);
+        let copy = copy_with(&files_of(own.path()), our, Some(&bytes));
+        let options = Options { level0_compact: 100, level0_in_log: false, ..small() };
+        let store = Store::open(directory(copy.path()), RealEnv::new(), options).unwrap();
+        let error = store.compact().unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        assert!(error.to_string().contains("a leaf is not the one that was written there"), "{error}");
+    }
+    let copy = copy_of_open(own.path());
+    open(copy.path(), false).unwrap().compact().unwrap();
+}
+
 #[test]
 fn a_table_of_which_only_the_foot_is_of_another_is_taken() {
     let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -181,6 +181,9 @@ fn read_log<C: Default>(
     };
     let mut content = C::default();
     let mut next_seq = records.seq();
+    if next_seq > SEQ_STORED_MAX {
+        return Err(Error::corrupt(format!("{area} cannot begin with entry {next_seq}")));
+    }
     while let Some((seq, payload)) = records.next()? {
         // An ingest uses a sequence number without a record, which the next mark shows.
         let expected = next_seq.max(records.marked_seq());
@@ -198,4 +201,35 @@ fn read_log<C: Default>(
     }
     let (length, marked) = (records.offset(), records.safe() > 0);
     Ok(LogRead { number, content, length, last_seq: next_seq.saturating_sub(1), marked })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::frame::Framer;
+    use crate::media::{Areas, Directory, DirectoryOptions};
+    use vellum_base::Kind;
+
+    /// The checksum of a head takes no secret: whoever wrote it can write any number.
+    #[test]
+    fn a_log_that_begins_with_an_entry_that_cannot_be_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
+        let log = Area::log(1);
+        for (seq, is_possible) in
+            [(7, true), (SEQ_STORED_MAX, true), (SEQ_STORED_MAX + 1, false), (u64::MAX, false)]
+        {
+            let mut head = Vec::new();
+            Framer::new(log, 5).head(&mut head, seq, Previous::default());
+            media.create_area(log).unwrap().append(0, &head).unwrap();
+            let kept = &BTreeSet::new();
+            let counted = Counted { store: Some(5), floor: 0, closed: None, kept, ending: Ending::Torn };
+            let read = read_chain(&*media, &[log], counted, &|_: &mut (), _| Ok(1));
+            assert_eq!(
+                read.map(|logs| logs.len()).map_err(|error| error.kind()),
+                if is_possible { Ok(1) } else { Err(Kind::Corrupt) }
+            );
+            media.remove_area(log).unwrap();
+        }
+    }
 }

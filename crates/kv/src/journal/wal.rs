@@ -29,7 +29,7 @@ pub(crate) struct Wal {
     ahead_bytes: Option<u64>,
     log: Option<Log>,
     /// Closed logs that may not have been synced, oldest first.
-    closed: Vec<(u64, Arc<dyn AreaWriter>)>,
+    closed: Closed,
     frame: Vec<u8>,
 }
 
@@ -48,10 +48,13 @@ struct Log {
     marked: u64,
 }
 
+/// Closed logs, with their numbers.
+type Closed = Vec<(u64, Arc<dyn AreaWriter>)>;
+
 /// Logs to be synced, and what becomes durable by that.
 pub(crate) struct Unsynced {
     pub total: u64,
-    closed: Vec<(u64, Arc<dyn AreaWriter>)>,
+    closed: Closed,
     open: Option<(u64, u64, Arc<dyn AreaWriter>)>,
 }
 
@@ -183,9 +186,13 @@ impl Wal {
         }
     }
 
-    /// Logs below this number are in tables, and need not be synced any more.
-    pub(crate) fn forget_below(&mut self, floor: u64) {
-        self.closed.retain(|(number, _)| *number >= floor);
+    /// Logs below this number are in tables, and need not be synced any more. Their room is free when what is returned
+    /// is dropped.
+    pub(crate) fn forget_below(&mut self, floor: u64) -> Closed {
+        let (kept, gone) =
+            std::mem::take(&mut self.closed).into_iter().partition(|(number, _)| *number >= floor);
+        self.closed = kept;
+        gone
     }
 }
 

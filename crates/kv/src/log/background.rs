@@ -85,6 +85,8 @@ fn seal_as(core: &Core, frozen: &Frozen, begun: Begun) -> Result<()> {
         }
     })?;
     core.remove_logs(&frozen.logs)?;
+    let closed = core.wal.lock().forget_below(frozen.next_log);
+    drop(closed); // the file system may have much to free
     // Only now is there room for another log; and there may be more to collect.
     let mut state = core.state.lock();
     state.frozen.pop_front();

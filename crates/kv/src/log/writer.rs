@@ -335,9 +335,7 @@ impl Core {
                 lacks_table: AtomicBool::new(lacking),
             }));
         }
-        let floor = state.floors.log_floor;
         drop(state);
-        self.wal.lock().forget_below(floor);
         self.state.wake_tasks();
         Ok(())
     }

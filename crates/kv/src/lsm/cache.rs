@@ -9,7 +9,6 @@
 
 use crate::lsm::striped::Striped;
 use crate::lsm::table::Object;
-use crate::lsm::units::Units;
 use std::sync::Arc;
 use vellum_base::hash::FixedMap;
 use vellum_base::sync::Mutex;
@@ -144,8 +143,8 @@ impl Cache {
     }
 
     /// The same for those that begin at these units of a table, or places of a log.
-    pub(crate) fn remove_units(&self, table: u64, units: &Units) {
-        units.iter().for_each(|unit| self.remove(Place { table, unit: unit as u32 }));
+    pub(crate) fn remove_units(&self, table: u64, units: impl IntoIterator<Item = usize>) {
+        units.into_iter().for_each(|unit| self.remove(Place { table, unit: unit as u32 }));
     }
 
     /// Bytes held.

@@ -41,6 +41,8 @@ pub(crate) fn flush(core: &Arc<Core>, frozen: &Frozen) -> Result<()> {
     let kept = install(core, frozen)?;
     let removed = frozen.logs.iter().filter(|log| !kept.contains(log));
     removed.copied().try_for_each(|log| core.media.remove_area(Area::log(log)))?;
+    let closed = core.wal.lock().forget_below(frozen.next_log);
+    drop(closed); // the file system may have much to free
     // Only now is there room for another log.
     core.state.lock().frozen.pop_front();
     Ok(())
@@ -54,8 +56,9 @@ fn install(core: &Arc<Core>, frozen: &Frozen) -> Result<BTreeSet<u64>> {
     let synced = points.then(|| sync_logs(core, frozen));
     let added = tables_of(core, frozen, &version, points);
     // Wait even if writing the tables failed: a failed sync may be reported only once.
-    synced.map_or(Ok(()), Prefetch::wait)?;
+    let synced = synced.map_or(Ok(()), Prefetch::wait);
     let added = added?;
+    synced.inspect_err(|_| added.iter().for_each(|meta| drop(core.give_up(meta.number))))?;
     let kept = added.iter().flat_map(|meta| &meta.logs).map(|log| log.number).collect();
     let edit = Edit {
         log_floor: Some(frozen.next_log),

@@ -111,6 +111,7 @@ impl<'a> Ingest<'a> {
         std::mem::swap(&mut self.key, &mut self.next_key);
         self.entries += 1;
         self.data_bytes += (key.len() + value.len()) as u64;
+        let _open = self.core.stays_open()?;
         let added = self.sink.add(&self.key, Stamp::new(0, EntryKind::Put), value);
         added.inspect_err(|_| self.has_failed = true)
     }
@@ -118,7 +119,9 @@ impl<'a> Ingest<'a> {
     /// Makes all entries visible atomically. They are durable when this returns. Writers wait meanwhile.
     pub fn finish(mut self) -> Result<Ingested> {
         self.check()?;
+        let open = self.core.stays_open()?;
         self.sink.cut()?;
+        drop(open);
         let Some(range) = range_of(self.sink.done()) else { return Ok(Ingested::default()) };
         let core = self.core;
         let mut writer = core.writer.lock();
@@ -161,6 +164,13 @@ fn range_of(tables: &[TableMeta]) -> Option<Range> {
 }
 
 impl Core {
+    /// Lets nobody close the store for a while. An error if it is closed, or has failed: tables that were written then
+    /// would be in the way of whoever opens it again.
+    fn stays_open(&self) -> Result<impl Drop + '_> {
+        let ingesting = self.ingesting.read();
+        self.state.check_writable().map(|()| ingesting)
+    }
+
     /// Flushes memtables that hold keys of the range. Writers wait meanwhile.
     fn flush_overlap(&self, writer: &mut Writer, range: &Range) -> Result<()> {
         let view = self.view.load_full();

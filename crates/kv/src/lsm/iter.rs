@@ -160,7 +160,7 @@ impl Iter {
     }
     /// The current key; empty if the iterator is not valid.
     pub fn key(&self) -> &[u8] {
-        self.key.get(1..).unwrap_or_default()
+        if self.is_valid() { &self.key[1..] } else { &[] }
     }
     /// The current value; meaningful only while the iterator is valid.
     pub fn value(&self) -> &[u8] {

@@ -179,7 +179,7 @@ impl Drop for KeptLog {
     fn drop(&mut self) {
         if self.is_obsolete.load(Relaxed) {
             if self.library.policy == CachePolicy::CompactionAware {
-                self.library.cache.remove_units(self.number, &self.cached);
+                self.library.cache.remove_units(self.number, self.cached.iter());
             }
             self.library.obsolete.add_log(self.number);
         }

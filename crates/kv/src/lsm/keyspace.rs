@@ -193,6 +193,15 @@ fn number_in_no_table(version: &Version, numbers: &[u8]) -> Result<Option<u8>> {
 }
 
 impl Core {
+    /// Puts an edit in force that adds no table. Room is made for it, as far as that takes no merge.
+    fn put_in_force(&self, edit: &Edit) -> Result<()> {
+        let install = || self.with_room(|| self.install(edit, |_, _| ()));
+        match install() {
+            Err(error) if error.kind() == Kind::NoSpace && self.finish_log()? => install(),
+            installed => installed,
+        }
+    }
+
     /// A free number, and the running merges that may still write keys of numbers that are not live.
     fn free_number(&self, writer: &Writer) -> Result<(Option<u8>, Vec<Claim>)> {
         let state = self.state.lock();
@@ -279,7 +288,7 @@ impl Store {
         }
         core.check_manifest_room(name.len())?;
         let (Some(number), _) = core.free_number(&writer)? else { return Ok(false) };
-        core.install(&Edit { created: vec![(number, name.into())], ..Edit::default() }, |_, _| ())?;
+        core.put_in_force(&Edit { created: vec![(number, name.into())], ..Edit::default() })?;
         Ok(true)
     }
 
@@ -312,7 +321,7 @@ impl Store {
         core.sync_log()?;
         self.version().keyspaces.check(&space)?;
         let newest_log = core.next_number.load(Ordering::Relaxed) - 1;
-        core.install(&Edit { dropped: vec![(space.number, newest_log)], ..Edit::default() }, |_, _| ())?;
+        core.put_in_force(&Edit { dropped: vec![(space.number, newest_log)], ..Edit::default() })?;
         // Tables that hold nothing else can be erased even if there is no room for merges.
         core.state.try_again(&mut core.state.lock());
         drop(writer);

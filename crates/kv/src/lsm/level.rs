@@ -31,7 +31,12 @@ pub(crate) fn stream_of(mut tables: Vec<Arc<Table>>, reading: Reading, piece: Pi
         piece.after.as_ref().is_none_or(|after| table.meta.largest > *after)
             && piece.until.as_ref().is_none_or(|until| table.meta.smallest <= *until)
     });
-    Level { tables, open: move |table| TableStream::within(table, reading, piece.clone()), at: 0, here: None }
+    Level {
+        tables,
+        open: move |table| TableStream::within(table, reading.clone(), piece.clone()),
+        at: 0,
+        here: None,
+    }
 }
 
 impl<T: AsRef<[Arc<Table>]>, S: Stream, F: Fn(Arc<Table>) -> S> Level<T, S, F> {

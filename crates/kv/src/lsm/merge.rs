@@ -57,6 +57,11 @@ pub(crate) trait Cursor: Stream {
     fn aim(&mut self, key: &[u8]) -> Result<()>;
     /// Second half of a seek.
     fn land(&mut self, key: &[u8], stamp: Stamp) -> Result<()>;
+    /// Moves to the last entry before (`key`, `stamp`). Of what grows it must do so in one step.
+    fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.seek(key, stamp)?;
+        if self.is_valid() { self.prev() } else { self.last() }
+    }
     fn prev(&mut self) -> Result<()>;
 }
 
@@ -225,10 +230,7 @@ impl<S: Cursor + ?Sized> Merge<S> {
 
     /// Backward from the last entry before (`key`, `stamp`).
     pub(crate) fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
-        for source in &mut self.sources {
-            source.seek(key, stamp)?;
-            if source.is_valid() { source.prev()? } else { source.last()? }
-        }
+        self.sources.iter_mut().try_for_each(|source| source.seek_before(key, stamp))?;
         self.arrange(Ordering::Greater);
         Ok(())
     }

@@ -69,6 +69,9 @@ impl<T: AsRef<[Arc<Table>]> + Send> Cursor for Source<T> {
     fn land(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         ask!(self, cursor => cursor.land(key, stamp))
     }
+    fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        ask!(self, cursor => cursor.seek_before(key, stamp))
+    }
     fn prev(&mut self) -> Result<()> {
         ask!(self, cursor => cursor.prev())
     }

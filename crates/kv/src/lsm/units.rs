@@ -42,9 +42,61 @@ impl Units {
     }
 }
 
+/// Bytes that have a bit. A bit for each unit of 64 bytes would be a 512th of a table.
+const BLOCK_BYTES: usize = 4096;
+
+/// Units of a table, as far as blocks of it tell them apart.
+pub(crate) struct Blocks {
+    marked: Units,
+    unit_bytes: usize,
+}
+
+impl Blocks {
+    /// None of so many units.
+    pub(crate) fn of(units: usize, unit_bytes: usize) -> Blocks {
+        Blocks { marked: Units::of((units * unit_bytes).div_ceil(BLOCK_BYTES)), unit_bytes }
+    }
+
+    /// Adds a unit, and those that begin in its block.
+    pub(crate) fn mark(&self, unit: usize) {
+        self.marked.mark(unit * self.unit_bytes / BLOCK_BYTES);
+    }
+
+    /// Units that were added, in order.
+    pub(crate) fn units(&self) -> impl Iterator<Item = usize> {
+        let first = |block: usize| (block * BLOCK_BYTES).div_ceil(self.unit_bytes);
+        self.marked.iter().flat_map(move |block| first(block)..first(block + 1))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_unit_that_was_marked_is_there_whatever_the_size_of_units() {
+        for unit_bytes in [64, 512, 4096, 16 << 10] {
+            let units = |marked: &[usize]| {
+                let blocks = Blocks::of(1000, unit_bytes);
+                marked.iter().for_each(|unit| blocks.mark(*unit));
+                blocks.units().collect::<Vec<_>>()
+            };
+            for unit in [0, 1, 7, 8, 63, 64, 65, 999] {
+                let found = units(&[unit]);
+                assert!(
+                    found.contains(&unit) && found.len() <= BLOCK_BYTES.div_ceil(unit_bytes),
+                    "{found:?}"
+                );
+            }
+            let all: Vec<usize> = (0..1000).collect();
+            assert_eq!(units(&all)[..1000], all, "each once");
+        }
+        assert_eq!(
+            Blocks::of(1 << 20, 64).marked.0.len() * 8,
+            (64 << 20) / 4096 / 8,
+            "a 32,768th of the table"
+        );
+    }
 
     #[test]
     fn it_has_what_was_marked() {

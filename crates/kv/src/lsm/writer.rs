@@ -202,8 +202,6 @@ impl Core {
         let logs = std::mem::take(&mut writer.logs);
         let bytes = std::mem::take(&mut writer.memtable_bytes);
         writer.has_puts = false;
-        let floor = self.state.lock().floors.log_floor;
-        self.wal.lock().forget_below(floor);
         let mut state = self.state.lock();
         let view = self.view.load_full();
         let frozen =

@@ -289,6 +289,33 @@ fn an_iterator_that_sees_what_was_put_after_an_ingest_sees_the_ingest() {
     });
 }
 
+/// A batch with more versions of a key than are passed one by one, while the way back to what is before it begins.
+#[test]
+fn the_way_back_beside_a_writer_passes_no_key_twice() {
+    stir(|| {
+        let store = Arc::new(open(&Doubtful::default()));
+        let other = store.create_keyspace("other").unwrap();
+        other.put(b"y", b"v").unwrap();
+        [b"a", b"b"].into_iter().for_each(|key| store.put(key, b"v").unwrap());
+        let writer = store.clone();
+        let writer = thread::spawn(move || {
+            let mut batch = Batch::new();
+            (0..9).for_each(|_| batch.put(b"b", b"w").unwrap());
+            (0..9).for_each(|_| batch.put_in(&other, b"y", b"w").unwrap());
+            writer.write(&batch, Durability::None).unwrap();
+        });
+        let mut iter = store.iter(Bounds::all()).unwrap();
+        iter.seek(b"b").unwrap();
+        iter.prev().unwrap();
+        assert_eq!(iter.key(), b"a");
+        iter.seek_to_last().unwrap();
+        assert_eq!(iter.key(), b"b");
+        iter.seek_for_prev(b"aa").unwrap();
+        assert_eq!(iter.key(), b"a");
+        writer.join().unwrap();
+    });
+}
+
 #[test]
 fn a_keyspace_that_is_dropped_takes_all_of_itself_along() {
     stir(|| {

@@ -4,6 +4,7 @@ use super::run::merge_piece;
 use super::{Job, Piece};
 use crate::journal::TableMeta;
 use crate::lsm::core::{Core, State};
+use crate::lsm::table::LeavesRead;
 use crate::lsm::version::Version;
 use crate::media::Parallelism;
 use crate::options::Rules;
@@ -53,18 +54,20 @@ fn in_parts(
     mut pieces: Vec<Piece>,
 ) -> Merged {
     let own = pieces.pop().unwrap_or_default();
+    let told = (!pieces.is_empty()).then(LeavesRead::default);
     let spawn = |piece: Piece| {
         let result = Arc::new(Mutex::new(Ok(None)));
-        let (core_of_task, job, version, told) = (core.clone(), job.clone(), version.clone(), result.clone());
+        let (core_of_task, job, version) = (core.clone(), job.clone(), version.clone());
+        let (of_task, leaves) = (result.clone(), told.clone());
         let body = move || {
             core_of_task.env.give_way();
-            let merged = merge_piece(&core_of_task, &job, &version, &piece, parallelism);
-            *told.lock() = merged;
+            let merged = merge_piece(&core_of_task, &job, &version, &piece, parallelism, leaves);
+            *of_task.lock() = merged;
         };
         (spawn_or_run(&core.env, "kv-part", Box::new(body)), result)
     };
     let others: Vec<(Option<Task>, Arc<Mutex<Merged>>)> = pieces.into_iter().map(spawn).collect();
-    let own = merge_piece(core, job, version, &own, parallelism);
+    let own = merge_piece(core, job, version, &own, parallelism, told.clone());
     let mut all: Vec<Merged> = others
         .into_iter()
         .map(|(task, result)| {
@@ -73,13 +76,23 @@ fn in_parts(
         })
         .collect();
     all.push(own);
-    joined(core, all)
+    let tables = joined(core, all)?;
+    let check = |told: &LeavesRead| job.replaced().try_for_each(|(_, table)| told.check(table));
+    if let (Some(told), Some(tables)) = (&told, &tables) {
+        check(told).inspect_err(|_| give_up(core, tables))?;
+    }
+    Ok(tables)
+}
+
+/// What cannot be erased now is found and erased when the store is opened again.
+fn give_up(core: &Core, tables: &[TableMeta]) {
+    tables.iter().for_each(|meta| drop(core.give_up(meta.number)));
 }
 
 /// The tables of all parts in order. If one part failed or stopped, those of the others are erased. Where one found no
 /// room and another failed otherwise, the latter is what counts: the store must not go on as if it were only full.
 fn joined(core: &Core, all: Vec<Merged>) -> Merged {
-    let (mut tables, mut whole, mut failure) = (Vec::new(), true, None::<Error>);
+    let (mut tables, mut whole, mut failure) = (Vec::<TableMeta>::new(), true, None::<Error>);
     for merged in all {
         match merged {
             Ok(Some(made)) => tables.extend(made),
@@ -93,8 +106,7 @@ fn joined(core: &Core, all: Vec<Merged>) -> Merged {
     if whole && failure.is_none() {
         return Ok(Some(tables));
     }
-    // What cannot be erased now is found and erased when the store is opened again.
-    tables.iter().for_each(|meta: &TableMeta| drop(core.give_up(meta.number)));
+    give_up(core, &tables);
     failure.map_or(Ok(None), Err)
 }
 

@@ -10,7 +10,7 @@ use crate::lifetime::cause_of;
 use crate::lsm::core::{Core, State};
 use crate::lsm::level::stream_of;
 use crate::lsm::merge::{Merge, Stream};
-use crate::lsm::table::{Reading, StoredLeaf, Table, TableStream};
+use crate::lsm::table::{LeavesRead, Reading, StoredLeaf, Table, TableStream};
 use crate::lsm::version::Version;
 use crate::media::{Intent, Parallelism};
 use crate::options::Reuse;
@@ -89,20 +89,22 @@ pub(super) fn merge_piece(
     version: &Version,
     piece: &Piece,
     parallelism: Parallelism,
+    told: Option<LeavesRead>,
 ) -> Merged {
     let level = job.output_level();
     // Foreground writes wait for level 0 to be emptied (FlashKV, section 3.5).
     let empties_level0 = level == 1 && !job.upper.is_empty();
     let class = if empties_level0 { IoClass::UrgentCompaction } else { IoClass::Background };
     let inputs = 1 + if level == 1 { job.upper.len() } else { 1 };
-    let reading = Reading::beside(class, inputs, core.options.compaction_bytes);
+    let reading = Reading::beside(class, inputs, core.options.compaction_bytes).telling(told);
     let mut sources: Vec<Box<dyn Stream>> = Vec::new();
     match level {
         1 => {
-            let stream = |table: &Arc<Table>| TableStream::within(table.clone(), reading, piece.clone());
+            let stream =
+                |table: &Arc<Table>| TableStream::within(table.clone(), reading.clone(), piece.clone());
             job.upper.iter().for_each(|table| sources.push(Box::new(stream(table))));
         }
-        _ => sources.push(Box::new(stream_of(job.upper.clone(), reading, piece.clone()))),
+        _ => sources.push(Box::new(stream_of(job.upper.clone(), reading.clone(), piece.clone()))),
     }
     // In a merge in pieces the lower tables are merged whole, including the last one of the previous piece.
     let of_lower =

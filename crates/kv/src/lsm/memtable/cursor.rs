@@ -89,6 +89,12 @@ impl Cursor for MemtableCursor {
     fn land(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
         self.go(|inner, _| inner.tree.seek(&inner.arena, key, stamp))
     }
+    fn seek_before(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {
+        self.go(|inner, _| match inner.tree.seek(&inner.arena, key, stamp) {
+            Some(at) => inner.tree.prev(at),
+            None => inner.tree.last(),
+        })
+    }
     fn prev(&mut self) -> Result<()> {
         self.go(|inner, here| inner.tree.prev(here.found_again(inner)?))
     }

@@ -144,7 +144,8 @@ impl Core {
             self.state.wake_tasks();
         };
         (0..asked).for_each(|level| state.withdraw(&Request::whole(level)));
-        result
+        drop(state);
+        result.and_then(|()| self.state.check_writable())
     }
 
     /// True if merging a level before it is due may free room. Short tables of level 0 take a superblock each; and

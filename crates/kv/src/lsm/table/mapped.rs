@@ -3,7 +3,7 @@
 //! 1. An uncompressed leaf is used in place. It is verified when it is read, and then trusted for the rest of an era
 //!    ([`Mapping::era`]), as the kernel may have to read it from the device again later. While it is trusted only its
 //!    head is checked: if somebody writes to the file, the result is errors, or wrong or missing entries, but never a
-//!    panic.
+//!    panic. A cursor trusts the leaf that it is in for as long as it is there: the clock would cost as much as a step.
 //! 2. A compressed leaf is copied, verified and unpacked each time, as the result goes to the cache. One of several
 //!    pages is taken from the mapping if it was read in this era: it is probably in the page cache, and to be certain
 //!    would take a system call.
@@ -19,7 +19,8 @@ use crate::media::Mapping;
 use std::ops::Range;
 use std::sync::Arc;
 use vellum_base::Result;
-use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vellum_base::sync::atomic::AtomicU64;
+use vellum_base::sync::atomic::Ordering::{Acquire, Release};
 
 /// See the module.
 pub(super) struct Mapped {
@@ -118,9 +119,10 @@ impl Mapped {
 
     /// Forgets what was verified in earlier eras.
     fn doubt(&self) {
-        let (era, now) = (self.era.load(Relaxed), Mapping::era());
-        if era != now && self.era.compare_exchange(era, now, Relaxed, Relaxed).is_ok() {
-            self.verified.clear();
+        let now = Mapping::era();
+        if self.era.load(Acquire) != now {
+            self.verified.clear(); // before others are told of the era: they would believe what is of any earlier one
+            self.era.store(now, Release);
         }
     }
 
@@ -150,6 +152,7 @@ mod tests {
     use crate::options::Compression;
     use std::fs::File;
     use std::os::unix::fs::FileExt;
+    use vellum_base::sync::atomic::Ordering::Relaxed;
 
     fn place(units: usize) -> LeafPlace {
         LeafPlace { unit: 0, units }

@@ -20,6 +20,7 @@ mod get;
 mod grain;
 mod leaf;
 mod leaf_build;
+mod leaves_read;
 mod lineage;
 mod mapped;
 mod object;
@@ -38,6 +39,7 @@ pub(crate) use cursor::TableCursor;
 pub(crate) use filter::hash;
 pub(crate) use foot::Foot;
 pub(crate) use grain::Grain;
+pub(crate) use leaves_read::LeavesRead;
 pub(crate) use lineage::Lineage;
 pub(crate) use pins::Pins;
 pub(crate) use salvage::{Salvaged, foot_of, salvage};
@@ -54,7 +56,7 @@ use crate::lsm::cache::{Cache, Place};
 use crate::lsm::compaction::Piece;
 use crate::lsm::kept_log::{KeptLog, KeptLogs};
 use crate::lsm::striped::Striped;
-use crate::lsm::units::Units;
+use crate::lsm::units::Blocks;
 use crate::media::{Media, TableReader, check_whole};
 use crate::obsolete::Obsolete;
 use crate::options::CachePolicy;
@@ -102,8 +104,8 @@ pub(crate) struct Table {
     /// Bytes of its keys and values, uncompressed.
     pub data_bytes: u64,
     obsolete: AtomicBool,
-    /// First units of objects that went to the cache.
-    cached: Units,
+    /// First units of objects that went to the cache, and others near them.
+    cached: Blocks,
     /// The logs that it points into.
     pub logs: Vec<Arc<KeptLog>>,
 }
@@ -144,7 +146,7 @@ impl Table {
         let Parts { unit_bytes, root, root_bytes, root_unit, own_seq, data_bytes } =
             result.map_err(|e| e.context(format!("table {}", meta.number)))?;
         let obsolete = AtomicBool::new(false);
-        let cached = Units::of(root_unit);
+        let cached = Blocks::of(root_unit, unit_bytes);
         library.warmed.take(meta.number).into_iter().for_each(|unit| cached.mark(unit as usize));
         Ok(Table {
             meta,
@@ -406,7 +408,7 @@ impl Drop for Table {
     fn drop(&mut self) {
         if self.obsolete.load(Relaxed) {
             if self.library.policy == CachePolicy::CompactionAware {
-                self.library.cache.remove_units(self.meta.number, &self.cached);
+                self.library.cache.remove_units(self.meta.number, self.cached.units());
             }
             self.logs.clear(); // those that no other table points into are buried first
             self.library.obsolete.add_table(self.meta.number);

@@ -6,6 +6,7 @@ use super::buffer::Buffer;
 use super::cached::Bytes;
 use super::entry_fences::EntryFences;
 use super::leaf::{Leaf, LeafCursor};
+use super::leaves_read::{LeavesRead, check_sum};
 use super::object::{HEAD_BYTES, Head, ObjectKind, UNIT_BYTES};
 use super::pointed::{LeafValues, value_bytes};
 use super::{Object, StoredLeaf, Table};
@@ -27,11 +28,13 @@ const BATCH_BYTES_MIN: usize = 64 << 10;
 const READ_AHEAD_BYTES: usize = 128 << 10;
 
 /// Parameters of sequential reading.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(crate) struct Reading {
     pub class: IoClass,
     /// Whole units, whatever they have.
     batch_bytes: usize,
+    /// Is told which leaves were read.
+    told: Option<LeavesRead>,
 }
 
 impl Reading {
@@ -39,11 +42,16 @@ impl Reading {
     /// and the next one.
     pub(crate) fn beside(class: IoClass, inputs: usize, bytes: usize) -> Reading {
         let batch = (bytes / (2 * inputs.max(1))).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX);
-        Reading { class, batch_bytes: batch / UNIT_BYTES * UNIT_BYTES }
+        Reading { class, batch_bytes: batch / UNIT_BYTES * UNIT_BYTES, told: None }
+    }
+
+    /// With other streams, of which each reads a part of the tables.
+    pub(crate) fn telling(self, told: Option<LeavesRead>) -> Reading {
+        Reading { told, ..self }
     }
 
     fn alone(class: IoClass) -> Reading {
-        Reading { class, batch_bytes: BATCH_BYTES_MAX }
+        Reading { class, batch_bytes: BATCH_BYTES_MAX, told: None }
     }
 }
 
@@ -75,6 +83,18 @@ pub(crate) struct TableStream {
     entries: u64,
     /// Sum of the leaves read so far.
     sum: u32,
+    /// It reads all runs.
+    is_whole: bool,
+    /// Leaves to be told of.
+    read: Vec<(usize, [u8; 4])>,
+}
+
+impl Drop for TableStream {
+    fn drop(&mut self) {
+        if let Some(told) = &self.reading.told {
+            told.add(self.table.meta.number, &mut self.read);
+        }
+    }
 }
 
 impl TableStream {
@@ -102,6 +122,8 @@ impl TableStream {
             is_first: false,
             entries: 0,
             sum: 0,
+            is_whole: false,
+            read: Vec::new(),
         }
     }
 
@@ -183,10 +205,13 @@ impl TableStream {
         Ok(true)
     }
 
-    /// The place of the current object.
+    /// The first unit of the current object.
+    fn first_unit(&self) -> usize {
+        self.unit - (self.bytes.len() - self.start) / self.table.unit_bytes
+    }
+
     fn place(&self) -> Place {
-        let unit = self.unit - (self.bytes.len() - self.start) / self.table.unit_bytes;
-        self.table.cache_key(unit)
+        self.table.cache_key(self.first_unit())
     }
 
     /// Adds the current leaf to the cache, as a client's read would.
@@ -216,6 +241,9 @@ impl TableStream {
             if head.kind == ObjectKind::Data {
                 let (leaf, plain) = Leaf::open(bytes)?;
                 self.sum = sum_with(self.sum, bytes);
+                if self.reading.told.is_some() {
+                    self.read.push((self.first_unit(), [bytes[0], bytes[1], bytes[2], bytes[3]]));
+                }
                 self.entry.first(&leaf, plain.as_deref().unwrap_or(bytes))?;
                 (self.leaf, self.plain) = (Some(leaf), plain);
                 self.is_first = true;
@@ -235,6 +263,7 @@ impl TableStream {
     /// Moves to the first entry of the piece.
     fn start(&mut self) -> Result<()> {
         (self.unit, self.end) = self.table.units_of(&self.piece)?;
+        self.is_whole = self.unit == 0 && self.end == self.table.root_unit;
         self.next_leaf()?;
         while let Some(after) = &self.piece.after
             && self.leaf.is_some()
@@ -309,17 +338,14 @@ impl TableStream {
 
     fn at_end(&self) -> Result<()> {
         let meta = &self.table.meta;
-        if !self.piece.is_all() {
+        if !self.is_whole {
             return Ok(());
         }
         if self.entries != meta.entries {
             let what = format!("{} entries where there should be {}", self.entries, meta.entries);
             return Err(Error::corrupt(what));
         }
-        match meta.sum.is_none_or(|sum| sum == self.sum) {
-            true => Ok(()),
-            false => Err(Error::corrupt("a leaf is not the one that was written there")),
-        }
+        check_sum(&self.table, self.sum)
     }
 
     fn named<T>(&self, result: Result<T>) -> Result<T> {

@@ -16,6 +16,7 @@
 //! 4. A log that is dropped and was not finished changes its file no more: after a failure another opening may have
 //!    continued it. What it held stays in TAIL.
 
+use super::AREA_BYTES_MAX;
 use super::files::{Files, Handle};
 use super::host::WRITE_BYTES;
 use super::mapping::Mapping;
@@ -49,6 +50,9 @@ impl KeptArea {
     /// Of a file, which `left` may follow.
     pub(super) fn of(file: Arc<dyn Handle>, left: Option<Left>) -> Result<KeptArea> {
         let length = file.len()?;
+        if length > AREA_BYTES_MAX {
+            return Err(Error::corrupt(format!("a log of {length} bytes is longer than any")));
+        }
         Ok(KeptArea { file, left: left.filter(|left| left.end_behind(length).is_some()) })
     }
 }
