@@ -349,7 +349,7 @@ fn segments_of(logs: Vec<LogRead<Content>>, limits: &Limits, whole_tables: bool)
 
 /// Bytes of a segment's table that logs are cut for.
 pub(crate) fn cut_bytes(limits: &Limits, whole_tables: bool) -> u64 {
-    if whole_tables { limits.segment_bytes / 8 * 7 } else { limits.segment_bytes }
+    if whole_tables { limits.table_bytes / 8 * 7 } else { limits.segment_bytes }
 }
 
 /// Fills the last segment with records, and others as they are needed.

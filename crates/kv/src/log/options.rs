@@ -69,6 +69,8 @@ impl Default for Options {
 pub(crate) struct Limits {
     /// Of a segment's table.
     pub segment_bytes: u64,
+    /// Of the largest table.
+    pub table_bytes: u64,
     pub log_bytes: u64,
     /// Most logs of one segment.
     pub logs_max: usize,
@@ -95,6 +97,7 @@ impl Limits {
         let log = usize::try_from(shape.log_bytes).unwrap_or(usize::MAX);
         Limits {
             segment_bytes,
+            table_bytes: shape.table_bytes,
             log_bytes: shape.log_bytes,
             logs_max,
             frozen_max,

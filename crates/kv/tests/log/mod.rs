@@ -1,6 +1,7 @@
 //! The log store: the same promises as the other engine's but for order.
 
 mod crash;
+mod emptied;
 mod failing;
 mod full;
 pub(crate) mod harness;

@@ -43,6 +43,8 @@ pub(super) struct Copied<'a> {
     split_deletes: Vec<u64>,
     /// So many of the old ones are in them with all that they have.
     pub consumed: usize,
+    /// Most bytes of a new one's table.
+    bytes_max: u64,
     /// Numbers and orders of the old ones.
     numbers: Vec<u64>,
     orders: Vec<u64>,
@@ -71,6 +73,7 @@ impl<'a> Copied<'a> {
             deletes: Vec::new(),
             split_deletes: Vec::new(),
             consumed: 0,
+            bytes_max: core.made_bytes_max(),
             numbers: numbers.collect(),
             orders: segments.iter().map(|segment| segment.order).collect(),
             order_behind: *order_behind,
@@ -135,7 +138,7 @@ impl<'a> Copied<'a> {
                     writing.insert(self.begin()?)
                 }
             };
-            let fitting = output.fitting(run, core.limits.segment_bytes);
+            let fitting = output.fitting(run, self.bytes_max);
             if fitting == 0 {
                 if output.is_empty() {
                     return Err(Error::new(Kind::NoSpace, "no table that is free can have a record"));

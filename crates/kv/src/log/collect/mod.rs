@@ -88,12 +88,23 @@ impl Core {
         // A run of records is begun where the largest bubble fits in, too.
         let bubble = if self.reuse() == Reuse::Off { 0 } else { self.unit_bytes() };
         let wanted = Wanted {
-            table_max: (self.limits.segment_bytes / 16 * 15).saturating_sub(bubble),
+            table_max: (self.made_bytes_max() / 16 * 15).saturating_sub(bubble),
             whole_tables: shape.whole_tables,
             share: if short { SHORT_SHARE } else { self.options.garbage_share },
             window: self.window(short),
         };
         pick(&weights, &wanted).map(|range| Picked::of(&all, &weights, range))
+    }
+
+    /// Most bytes of the table of a segment that collecting makes. Where each takes a whole one, it may be as long as any
+    /// that is there, though segments are shorter now: else it would take more tables than they did.
+    fn made_bytes_max(&self) -> u64 {
+        if !self.media.shape().whole_tables {
+            return self.limits.segment_bytes;
+        }
+        let view = self.view.load();
+        let tables = view.segments.iter().flatten().filter_map(|segment| segment.meta());
+        tables.map(|meta| meta.bytes).max().unwrap_or(0).max(self.limits.segment_bytes)
     }
 
     /// True if collecting leaves something out, be it worth it or not.
