@@ -5,6 +5,8 @@ use crate::support::Home;
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
+use vellum::base::{Env, RealEnv};
+use vellum::kv::{AnyStore, Engine, Options};
 
 /// Reaching the limit on file sizes is an ordinary error, and does not end the process.
 #[test]
@@ -76,4 +78,37 @@ fn a_value_that_is_too_long_makes_no_store() {
         .failed(2, "a value of 8388609 bytes: 8388608 is the most here");
     assert!(!home.path("new").exists());
     home.ok("kv put new k --value-from long");
+}
+
+/// The reason for a refusal needs a look at the medium; a value that fits does not.
+#[test]
+fn values_that_fit_a_log_store_are_checked_without_a_look_at_the_medium() {
+    let home = Home::new();
+    let opened = AnyStore::open(home.path("s"), Some(Engine::Log), Options::default()).unwrap();
+    let AnyStore::Log(store) = &opened else { panic!("{opened:?}") };
+    (0..1000).for_each(|n| fs::write(home.path("s").join(format!("foreign{n}")), "").unwrap());
+    let env = RealEnv::new();
+    let took = |work: &dyn Fn()| {
+        let begun = env.now();
+        work();
+        env.now().0 - begun.0
+    };
+    let looks = took(&|| (0..100).for_each(|_| assert!(store.value_limit().bytes > 1000)));
+    let checks = took(&|| (0..10_000).for_each(|_| opened.check_value(1000).unwrap()));
+    assert!(checks < looks, "{checks} ns for 100 times as many checks as there were looks in {looks} ns");
+    opened.close().unwrap();
+}
+
+#[test]
+fn a_value_that_is_too_long_is_refused_by_whatever_puts_it_into_a_log_store() {
+    let home = Home::new();
+    let (long, told) = ("v".repeat(5 << 20), "a value of 5242880 bytes: 4194304 is the most here");
+    fs::write(home.path("long"), &long).unwrap();
+    fs::write(home.path("r.tsv"), format!("a\t1\nb\t{long}\nc\t3\n")).unwrap();
+    fs::write(home.path("b.tsv"), format!("put\td\t4\nput\tb\t{long}\n")).unwrap();
+    home.ok("kv open s --engine log");
+    home.run("kv load s r.tsv").failed(2, told);
+    home.run("kv batch s b.tsv").failed(2, told);
+    home.run("kv put s b --value-from long").failed(2, told);
+    assert_eq!(home.ok("kv dump s"), "a\t1\n");
 }

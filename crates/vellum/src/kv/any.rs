@@ -80,6 +80,8 @@ impl AnyStore {
     pub fn check_value(&self, bytes: usize) -> Result<()> {
         match self {
             AnyStore::Lsm(store) => at_most(bytes, store.value_bytes_max()),
+            // The reason costs a look at the medium, which those that fit should not pay for.
+            AnyStore::Log(store) if bytes <= store.value_bytes_max() => Ok(()),
             AnyStore::Log(store) => store.value_limit().check(bytes),
         }
     }
