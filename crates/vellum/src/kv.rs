@@ -34,7 +34,7 @@ mod fresh;
 mod named;
 
 pub use any::AnyStore;
-pub use building::{Building, is_unfinished};
+pub use building::{Building, is_being_built, is_unfinished};
 pub use debubble::{Compared, check_debubble, compare, debubble};
 pub use named::named;
 
@@ -283,6 +283,9 @@ fn repair_of_any(media: &Arc<dyn Media>) -> Result<Repaired> {
 pub(crate) fn media_at(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
     if path.is_file() {
         return Ok(FlashMedia::open(Arc::new(Image::open(path, read_only)?), RealEnv::new())?);
+    }
+    if is_being_built(path) {
+        return Err(Error::new(Kind::Busy, format!("{} is being made by another process", path.display())));
     }
     if is_unfinished(path) {
         return Err(Error::new(Kind::Io, format!("{} holds a store that was not finished", path.display())));

@@ -4,6 +4,7 @@ use crate::support::Home;
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
+use vellum::kv::Building;
 
 /// Names in a directory, sorted.
 fn names(path: &Path) -> Vec<String> {
@@ -204,4 +205,30 @@ fn a_store_without_current_and_manifest_is_a_damaged_one() {
     fs::create_dir(home.path("logs")).unwrap();
     fs::write(home.path("logs/diary.log"), "dear").unwrap();
     home.run("kv stat logs").failed(3, "logs holds no key-value store");
+}
+
+/// While one is being made, nobody is told to remove it.
+#[test]
+fn a_store_that_is_being_made_is_busy() {
+    let home = Home::new();
+    home.ok("kv put s a 1");
+    let building = Building::begin(&home.path("out")).unwrap();
+    fs::write(building.path().join("000001.table"), "the first of many").unwrap();
+    for line in [
+        "kv checkpoint s out",
+        "debubble s out",
+        "debubble s out --check",
+        "kv stat out",
+        "kv get out a",
+        "kv put out a 1",
+        "kv verify out",
+        "kv repair out --write",
+    ] {
+        let said = home.run(line);
+        assert!(!said.err.contains("rm -r") && !said.err.contains("cut short"), "{line}: {}", said.err);
+        said.failed(5, "out is being made by another process");
+    }
+    drop(building);
+    home.ok("kv checkpoint s out");
+    assert_eq!(home.ok("kv get out a"), "1\n");
 }

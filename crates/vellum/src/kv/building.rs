@@ -114,6 +114,13 @@ pub fn is_unfinished(path: &Path) -> bool {
     !path.join(CURRENT).exists() && (!inside.is_empty() || !has_others())
 }
 
+/// True if another process, or this one, is building the unfinished store at `path`.
+pub fn is_being_built(path: &Path) -> bool {
+    // For a moment it is locked if nobody has it: that would be in the way of those who open a finished store.
+    let look = || Directory::open_read_only(path, DirectoryOptions::default());
+    is_unfinished(path) && look().is_err_and(|error| error.kind() == Kind::Busy)
+}
+
 /// Fails if there is anything at `out` other than an unfinished store.
 fn check_free(out: &Path) -> Result<()> {
     let there = match names(out) {

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use vellum::base::{Error, Kind};
-use vellum::kv::{Store, is_unfinished, named};
+use vellum::kv::{Store, is_being_built, is_unfinished, named};
 
 /// Beginning of the system's error for a file that would exceed the size limit.
 const TOO_LARGE: &str = "File too large";
@@ -151,7 +151,15 @@ pub fn has_no_order(path: &Path) -> Failure {
 }
 
 fn unfinished(path: &Path) -> Failure {
+    let is_being_built = is_being_built(path);
     let path = path.display();
+    if is_being_built {
+        let what = format!("{path} is being made by another process: `debubble` or `kv checkpoint`");
+        return Failure::with_next(
+            Error::new(Kind::Busy, what),
+            "wait until that is done, or end it; or choose another directory",
+        );
+    }
     let what =
         format!("{path} holds a store that was not finished: `debubble` or `kv checkpoint` was cut short");
     Failure::with_next(
