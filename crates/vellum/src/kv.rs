@@ -43,8 +43,10 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Geometry, Kind, RealEnv, Result, SECTOR_BYTES};
+use vellum_disk::tools;
+use vellum_media::nand::Nand;
 use vellum_media::zones::open_device;
-use vellum_media::{FileDisk, Image, ImageParams, Mended};
+use vellum_media::{Coded, FileDisk, Image, ImageParams, Mended};
 
 /// Channels of a flash image that is created for a store, and the size of its pages.
 const CHANNELS: u32 = 4;
@@ -54,6 +56,8 @@ const TABLES: u64 = 256;
 const TABLE_BYTES_MAX: u64 = 16 << 20;
 /// Pages of an erase block that identify the table to which it belongs.
 const TAG_PAGES: u32 = 2;
+/// What [`FlashMedia::open`] says of flash without a store.
+const NO_STORE: &str = "no key-value store is on this flash";
 
 /// A [`vellum_kv::Store`] in a directory, with this machine's clock and threads. Share it between threads in an `Arc`.
 /// Functions that take any [`Map`] accept `&*store`.
@@ -248,13 +252,28 @@ fn geometry_of(bytes: u64) -> Result<Geometry> {
     })
 }
 
+/// The medium on a flash image. If no store is on it, the error says what is, as far as that is known: advice to format
+/// it would cost a disk.
+fn flash_media(path: &Path, flash: Coded<Nand>) -> Result<Arc<dyn Media>> {
+    let flash = Arc::new(flash);
+    match FlashMedia::open(flash.clone(), RealEnv::new()) {
+        Err(error) if error.kind() == Kind::Invalid && error.to_string().contains(NO_STORE) => {
+            let is_disk = tools::inspect(&*flash).is_ok_and(|inspected| !inspected.roots.is_empty());
+            let is = if is_disk { "a Vellum disk" } else { "a flash image" };
+            let what = format!("{} is {is}, and holds no key-value store", path.display());
+            Err(Error::new(Kind::Io, what))
+        }
+        opened => Ok(opened?),
+    }
+}
+
 /// The medium of a store to be repaired, and what was wrong with its image.
 fn media_to_repair(path: &Path, read_only: bool) -> Result<(Arc<dyn Media>, Mended)> {
     if !path.is_file() {
         return Ok((media_at(path, read_only)?, Mended::default()));
     }
     let (flash, mended) = Image::open_to_repair(path, read_only)?;
-    Ok((FlashMedia::open(Arc::new(flash), RealEnv::new())?, mended))
+    Ok((flash_media(path, flash)?, mended))
 }
 
 /// Repairs the store at `path`, on the medium that `on` derives from its own.
@@ -282,7 +301,7 @@ fn repair_of_any(media: &Arc<dyn Media>) -> Result<Repaired> {
 /// The medium of the store at `path`: a directory, possibly with a device for its tables, or a flash image.
 pub(crate) fn media_at(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
     if path.is_file() {
-        return Ok(FlashMedia::open(Arc::new(Image::open(path, read_only)?), RealEnv::new())?);
+        return flash_media(path, Image::open(path, read_only)?);
     }
     if is_being_built(path) {
         return Err(Error::new(Kind::Busy, format!("{} is being made by another process", path.display())));

@@ -337,3 +337,35 @@ fn several_keys_bounds_within_a_prefix_and_counts() {
     home.ok("kv del s --prefix a --from ab");
     assert_eq!(home.ok("kv scan s --keys"), "a\nb\n");
 }
+
+/// What is on the image is not to be given up for a store.
+#[test]
+fn a_disk_is_told_from_a_store_and_is_not_to_be_formatted() {
+    let home = Home::new();
+    home.ok("disk create d.vellum --size 16MiB");
+    for line in [
+        "verify",
+        "stat",
+        "repair",
+        "repair --write",
+        "compact",
+        "open",
+        "get d.vellum k",
+        "put d.vellum k v",
+    ] {
+        let line =
+            if line.contains("d.vellum") { format!("kv {line}") } else { format!("kv {line} d.vellum") };
+        let said = home.run(&line);
+        assert!(
+            !said.err.contains("format") && !said.err.contains("kv open d.vellum"),
+            "{line}: {}",
+            said.err
+        );
+        assert!(said.err.contains("`vellum kv open NEW --flash SIZE`"), "{line}: {}", said.err);
+        said.failed(3, "d.vellum is a Vellum disk, and holds no key-value store");
+    }
+    home.ok("disk check d.vellum");
+    let said = home.run("kv get /dev/null k");
+    assert!(!said.err.contains("kv open /dev/null"), "{}", said.err);
+    said.failed(3, "/dev/null holds no key-value store");
+}

@@ -38,6 +38,7 @@ pub fn advise(error: Error, path: &Path) -> Failure {
         Kind::Io if error.to_string().contains(UNMAPPED) => {
             "run the command again: what went on meanwhile with that file shows then".into()
         }
+        Kind::Io if error.to_string().contains("holds no key-value store") => NO_STORE_ON_IMAGE.into(),
         Kind::Io => "put right what the system says, then run the command again".into(),
         Kind::Unsupported if error.to_string().contains("LevelDB") => {
             "choose another directory; what it holds comes over by `vellum kv load`, of keys and values that their own \
@@ -122,7 +123,10 @@ pub fn missing(path: &Path) -> Failure {
         Err(e) => return Error::io(format!("open {}", path.display()), e).into(),
     };
     let error = Error::new(Kind::Io, format!("{} {what}", path.display()));
-    let next = format!("look at the path; `vellum kv open {}` makes a new store", path.display());
+    let next = match path.exists() && !path.is_dir() {
+        true => "look at the path: a store is a directory, or a flash image".into(),
+        false => format!("look at the path; `vellum kv open {}` makes a new store", path.display()),
+    };
     Failure::with_next(error, next)
 }
 
@@ -167,6 +171,10 @@ fn unfinished(path: &Path) -> Failure {
         format!("make it again, which begins anew, or remove it (rm -r {path})"),
     )
 }
+
+/// Advice for a flash image that holds something else.
+const NO_STORE_ON_IMAGE: &str =
+    "look at the path; `vellum kv open NEW --flash SIZE` makes an image with a store on it";
 
 /// Advice if `--strict` was given.
 const DAMAGED_LOG: &str = "without --strict the log ends there, as if the power had gone; `vellum kv repair` takes what \
