@@ -369,3 +369,32 @@ fn a_disk_is_told_from_a_store_and_is_not_to_be_formatted() {
     assert!(!said.err.contains("kv open /dev/null"), "{}", said.err);
     said.failed(3, "/dev/null holds no key-value store");
 }
+
+#[test]
+fn a_dump_tells_of_the_keyspaces_that_it_leaves_out() {
+    let home = Home::new();
+    home.ok("kv put s k plain");
+    assert_eq!(home.run("kv dump s").err, "");
+    home.ok("kv put s k other --keyspace drafts");
+    home.ok("kv put s k red --keyspace a\u{1b}[31m");
+    let said = home.run("kv dump s");
+    assert_eq!((said.code, &said.out[..]), (0, "k\tplain\n"));
+    assert_eq!(said.err, "2 other keyspaces not dumped: drafts, a\\x1b[31m (--keyspace)\n");
+    assert_eq!(home.run("kv dump s --keyspace drafts").err, "");
+    let left_out = |line: &str| home.json(line)["keyspaces_left_out"].clone();
+    assert_eq!(left_out("kv dump s --output a"), serde_json::json!(["drafts", "a\u{1b}[31m"]));
+    assert_eq!(
+        left_out("kv dump s --output b --keyspace drafts"),
+        serde_json::json!(["default", "a\u{1b}[31m"])
+    );
+    let said = home.run("kv open s --engine log");
+    assert!(
+        said.err.contains("kv dump s --keyspace NAME | vellum kv load NEW --engine log`"),
+        "{}",
+        said.err
+    );
+    said.failed(2, "store of engine lsm, not log");
+    home.ok("kv put plain k v");
+    let said = home.run("kv open plain --engine log");
+    assert!(said.err.contains("`vellum kv dump plain | vellum kv load NEW --engine log`"), "{}", said.err);
+}

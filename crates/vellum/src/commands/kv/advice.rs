@@ -1,10 +1,11 @@
 //! What to do about a store that does not open or fails: the default advice is for disks.
 
+use super::notation::names;
 use crate::failure::Failure;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use vellum::base::{Error, Kind};
-use vellum::kv::{Store, is_being_built, is_unfinished, named};
+use vellum::kv::{AnyStore, Engine, Options, Store, is_being_built, is_unfinished, named};
 
 /// Beginning of the system's error for a file that would exceed the size limit.
 const TOO_LARGE: &str = "File too large";
@@ -152,6 +153,25 @@ pub fn has_no_order(path: &Path) -> Failure {
             "`vellum kv dump {path}` prints all, `vellum kv get` one; `vellum debubble {path} NEW --engine lsm` makes an ordered store"
         ),
     )
+}
+
+/// What to do if the store at `path` is not of the engine that is `wanted`.
+pub fn other_engine(path: &Path, wanted: Engine) -> String {
+    let spaces = match AnyStore::open(path, None, Options { read_only: true, ..Options::default() }) {
+        Ok(AnyStore::Lsm(store)) => store.keyspaces(),
+        _ => Vec::new(),
+    };
+    let (is, into) = (path.display(), wanted.name());
+    match spaces.len() {
+        0 | 1 => format!(
+            "leave --engine out; `vellum kv dump {is} | vellum kv load NEW --engine {into}` makes one of the other kind"
+        ),
+        _ => format!(
+            "leave --engine out: a {into} store has no keyspaces, and this one has {}; `vellum kv dump {is} --keyspace \
+             NAME | vellum kv load NEW --engine {into}` makes one of each",
+            names(&spaces)
+        ),
+    }
 }
 
 fn unfinished(path: &Path) -> Failure {

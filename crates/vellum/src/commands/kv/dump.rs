@@ -2,12 +2,13 @@
 
 use super::advice::refuse_inside;
 use super::lines::Form;
+use super::notation::names;
 use super::target::Part;
 use super::walk::{Walk, walk, walk_log};
 use super::whole_file::WholeFile;
 use crate::failure::{Failure, Outcome, Verdict};
+use crate::text;
 use crate::ui::Ui;
-
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ use vellum::kv::AnyStore;
 /// Write a store, or a part of it, as text, which `kv load` takes back
 #[derive(clap::Args)]
 #[command(after_help = "\
-Lines of KEY<tab>VALUE, or of JSON (docs/json/kv.md), as of one moment. With --json what is printed
-is JSON.
+Lines of KEY<tab>VALUE, or of JSON (docs/json/kv.md), of one keyspace, as of one moment. With --json
+what is printed is JSON.
 
 Example:
   vellum kv dump s --output s.tsv
@@ -50,6 +51,8 @@ struct Dumped {
     bytes: u64,
     /// What was omitted.
     problems: Vec<String>,
+    /// Names of the other keyspaces.
+    keyspaces_left_out: Vec<String>,
 }
 
 /// Result of a walk.
@@ -78,6 +81,7 @@ impl Args {
             let next = "leave it out; `vellum kv repair` makes a store of what is left of this one";
             return Err(Failure::with_next(error, next));
         }
+        let left_out = self.left_out(&store);
         let problems = match &self.output {
             Some(path) => {
                 let dumped = self.to_file(&store, plan, path, ui)?;
@@ -93,8 +97,23 @@ impl Args {
             }
         };
         store.close().map_err(|e| self.part.target.advise(e))?;
+        // Who names a keyspace knows of them.
+        if self.part.space.is_default() && !left_out.is_empty() {
+            let others = text::counted(left_out.len() as u64, "other keyspace");
+            ui.remark(format!("{others} not dumped: {} (--keyspace)", names(&left_out)));
+        }
         problems.iter().for_each(|problem| ui.remark(format!("LEFT OUT: {problem}")));
         Ok(if problems.is_empty() { Verdict::Fine } else { Verdict::Problems })
+    }
+
+    /// Names of the keyspaces that are not dumped.
+    fn left_out(&self, store: &AnyStore) -> Vec<String> {
+        match store {
+            AnyStore::Lsm(store) => {
+                store.keyspaces().into_iter().filter(|name| !self.part.space.is(name)).collect()
+            }
+            AnyStore::Log(_) => Vec::new(),
+        }
     }
 
     /// Walks a store. A log store has no parts to select.
@@ -145,6 +164,7 @@ impl Args {
         out.flush().map_err(|e| advised(said(e).into()))?;
         drop(out);
         file.finish().map_err(|e| advised(said(e).into()))?;
-        Ok(Dumped { records, bytes, problems })
+        let keyspaces_left_out = self.left_out(store);
+        Ok(Dumped { records, bytes, problems, keyspaces_left_out })
     }
 }

@@ -14,7 +14,7 @@ mod ingest;
 mod input;
 mod lines;
 mod load;
-mod notation;
+pub mod notation;
 mod open;
 mod put;
 mod repair;

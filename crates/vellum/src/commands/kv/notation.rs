@@ -44,6 +44,16 @@ impl Notation {
     }
 }
 
+/// Names, for people: as keys are written.
+pub fn names(names: &[String]) -> String {
+    let mut text = String::new();
+    for (at, name) in names.iter().enumerate() {
+        text.push_str(if at > 0 { ", " } else { "" });
+        Notation::Text.write(name.as_bytes(), &mut text);
+    }
+    text
+}
+
 fn write_char(c: char, out: &mut String) {
     match c {
         '\\' => out.push_str("\\\\"),

@@ -1,6 +1,6 @@
 //! How commands open stores, and what to do if that fails.
 
-use super::advice::{advise, has_no_order, missing};
+use super::advice::{advise, has_no_order, missing, other_engine};
 use super::notation::Notation;
 use super::reusing::Reusing;
 use crate::failure::Failure;
@@ -236,14 +236,9 @@ impl WriteTarget {
         let options = self.reusing.put_into(options);
         AnyStore::open_for(&self.path, wanted, options, value_bytes).map_err(|error| {
             match (error.kind(), wanted) {
-                (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => Failure::with_next(
-                    error,
-                    format!(
-                        "leave --engine out; `vellum kv dump {} | vellum kv load NEW --engine {}` makes one of the other kind",
-                        self.name(),
-                        wanted.name()
-                    ),
-                ),
+                (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => {
+                    Failure::with_next(error, other_engine(&self.path, wanted))
+                }
                 _ => self.advise(error),
             }
         })
@@ -326,7 +321,12 @@ pub struct Scope(Option<Keyspace>);
 impl Space {
     /// True for the plain keys.
     pub fn is_default(&self) -> bool {
-        self.keyspace == "default"
+        self.is("default")
+    }
+
+    /// True if this is its name.
+    pub fn is(&self, name: &str) -> bool {
+        self.keyspace == name
     }
 
     /// The keyspace, which must exist.
