@@ -398,3 +398,21 @@ fn a_dump_tells_of_the_keyspaces_that_it_leaves_out() {
     let said = home.run("kv open plain --engine log");
     assert!(said.err.contains("`vellum kv dump plain | vellum kv load NEW --engine log`"), "{}", said.err);
 }
+
+/// A terminal would execute them.
+#[test]
+fn names_of_keyspaces_are_printed_as_keys_are() {
+    let home = Home::new();
+    home.ok("kv put s k red --keyspace a\u{1b}[31m\nb");
+    let store = AnyStore::open(home.path("s"), None, Options::default()).unwrap();
+    let in_use = home.ok("kv stat s");
+    store.close().unwrap();
+    let told = ["get s k --keyspace none", "drop s none", "open s --engine log", "dump s"];
+    let told = told.map(|line| home.run(&format!("kv {line}")).err);
+    for said in [in_use, home.ok("kv stat s")].iter().chain(&told) {
+        assert!(said.contains("a\\x1b[31m\\nb") && !said.contains('\u{1b}'), "{said:?}");
+    }
+    let said = home.run("debubble s t --engine log");
+    assert!(!said.err.contains(['\u{1b}']), "{:?}", said.err);
+    said.failed(3, "has no keyspaces");
+}

@@ -82,10 +82,11 @@ fn put_all(from: &dyn Map, into: &dyn Map) -> Result<u64> {
 /// Refuses named keyspaces, which a log store does not have.
 fn check_spaces(from: &AnyStore) -> Result<()> {
     match from {
-        AnyStore::Lsm(store) if store.keyspaces().len() > 1 => Err(Error::new(
-            Kind::Unsupported,
-            format!("a log store has no keyspaces, and this one has {}", store.keyspaces().join(", ")),
-        )),
+        AnyStore::Lsm(store) if store.keyspaces().len() > 1 => {
+            let names: Vec<_> = store.keyspaces().iter().map(|name| format!("{name:?}")).collect();
+            let what = format!("a log store has no keyspaces, and this one has {}", names.join(", "));
+            Err(Error::new(Kind::Unsupported, what))
+        }
         _ => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
 //! Prints a key-value store: what it holds, and the causes of its writes.
 
 use super::{Align, Table, bytes, percent};
+use crate::commands::kv::notation::names;
 use crate::commands::kv::stat::{
     Figures, Glimpse, Glimpsed, Held, Level, Levels, Placed, Reuse, Segments, Writing,
 };
@@ -30,7 +31,7 @@ pub fn glimpse(glimpse: &Glimpse) -> String {
         Glimpsed::Lsm { levels, keyspaces } => {
             let tables = levels.iter().map(|level| level.tables).sum();
             let table = level_table(levels, (tables, glimpse.table_bytes, glimpse.entries));
-            format!("{table}keyspaces: {}\n", keyspaces.join(", "))
+            format!("{table}keyspaces: {}\n", names(keyspaces))
         }
         Glimpsed::Log { segments } => format!(
             "a log store: {} records in {segments} segments of {}\n",
@@ -92,7 +93,7 @@ fn levels(figures: &Figures, held: &Levels) -> String {
     };
     format!(
         "{table}keyspaces: {}\nin memory: {} of keys and values not yet in tables, {} cached\n{kept}",
-        held.keyspaces.join(", "),
+        names(&held.keyspaces),
         bytes(held.unflushed_bytes),
         bytes(held.cache_bytes as u64)
     )

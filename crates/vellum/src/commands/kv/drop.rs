@@ -1,5 +1,6 @@
 //! `kv drop`: removes a keyspace.
 
+use super::notation::names;
 use super::reusing::Reusing;
 use super::target::{Target, no_keyspaces};
 use crate::failure::{Failure, Outcome, Verdict};
@@ -39,7 +40,7 @@ impl Args {
         };
         if !store.keyspaces().contains(&self.name) {
             let error = vellum::base::Error::invalid(format!("there is no keyspace {:?}", self.name));
-            return Err(Failure::with_next(error, format!("one of: {}", store.keyspaces().join(", "))));
+            return Err(Failure::with_next(error, format!("one of: {}", names(&store.keyspaces()))));
         }
         store.drop_keyspace(&self.name).map_err(|e| self.target.advise(e))?;
         let dropped = Dropped { keyspaces: store.keyspaces() };

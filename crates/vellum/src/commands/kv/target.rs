@@ -1,7 +1,7 @@
 //! How commands open stores, and what to do if that fails.
 
 use super::advice::{advise, has_no_order, missing, other_engine};
-use super::notation::Notation;
+use super::notation::{Notation, names};
 use super::reusing::Reusing;
 use crate::failure::Failure;
 use clap::ValueEnum;
@@ -333,7 +333,7 @@ impl Space {
     pub fn of(&self, store: &Store) -> Result<Keyspace, Failure> {
         store
             .keyspace(&self.keyspace)
-            .map_err(|e| Failure::with_next(e, format!("one of: {}", store.keyspaces().join(", "))))
+            .map_err(|e| Failure::with_next(e, format!("one of: {}", names(&store.keyspaces()))))
     }
 
     /// The keyspace, created if it does not exist.
