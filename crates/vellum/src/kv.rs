@@ -100,8 +100,12 @@ impl Store {
 
     /// The device with the tables of the store in `path`; None if they are in its directory or image.
     pub fn device_of(path: impl AsRef<Path>) -> Option<String> {
-        let look = Directory::look(path.as_ref()).ok()?;
-        Some(ZoneMedia::home_of(&look).ok()??.device)
+        home_of(path.as_ref()).map(|home| home.device)
+    }
+
+    /// Bytes of a zone on that device.
+    pub fn zone_bytes_of(path: impl AsRef<Path>) -> Option<u64> {
+        home_of(path.as_ref()).map(|home| home.zone_bytes)
     }
 
     /// Creates a flash image at `path`, where nothing may exist yet, with room for this many bytes of tables: what
@@ -166,6 +170,11 @@ fn checkpoint(store: &dyn Map, path: &Path) -> Result<()> {
     store.checkpoint(&into)?;
     drop(into);
     building.finish()
+}
+
+/// Where the tables of the store in `path` are, if it says so.
+fn home_of(path: &Path) -> Option<ZoneHome> {
+    ZoneMedia::home_of(&*Directory::look(path).ok()?).ok()?
 }
 
 fn format_at(path: &Path, device: &Path, zone_bytes: u64, force: bool) -> Result<()> {

@@ -89,3 +89,21 @@ fn tables_live_on_a_device_of_their_own() {
     fs::remove_file(home.path("device")).unwrap();
     home.run("kv get other k").failed(3, "device");
 }
+
+#[test]
+fn zones_are_of_the_device_and_stay_as_they_are() {
+    let home = Home::new();
+    for option in ["--zone 3", "--force"] {
+        let said = home.run(&format!("kv open s.flash --flash 16MiB {option}"));
+        assert!(said.code == 2 && said.err.contains("cannot be used with"), "{option}: {}", said.err);
+        assert!(!home.path("s.flash").exists(), "{option}");
+    }
+    blank_device(&home, "device", 64 << 20);
+    home.ok("kv open s --device device --zone 4MiB");
+    let before = files(&home, "s");
+    let said = home.run("kv open s --device device --zone 2MiB");
+    said.failed(2, "s has zones of 4MiB, and keeps them");
+    assert!(said.err.contains("leave --zone out"), "{}", said.err);
+    assert_eq!(files(&home, "s"), before);
+    home.ok("kv open s --device device --zone 4MiB");
+}

@@ -126,7 +126,10 @@ fn a_dump_is_json_where_that_is_asked_for() {
     let home = Home::new();
     home.ok("kv put s a 1");
     assert_eq!(home.ok("kv dump s --json"), "{\"key\":\"a\",\"value\":\"1\"}\n");
-    assert_eq!(home.ok("kv dump s --json --form tsv"), "a\t1\n");
+    let refused = home.run("kv dump s --json --form tsv");
+    assert_eq!((refused.code, &refused.out[..]), (2, ""), "{}", refused.err);
+    assert!(refused.err.contains("with --json what is printed is JSON"), "{}", refused.err);
+    home.ok("kv dump s --json --form tsv --output t.tsv");
     assert_eq!(home.ok("kv dump s"), "a\t1\n");
     home.ok("kv dump s --output d.tsv --json");
     assert_eq!(fs::read_to_string(home.path("d.tsv")).unwrap(), "a\t1\n");

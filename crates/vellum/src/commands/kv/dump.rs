@@ -63,6 +63,10 @@ struct Walked {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
+        if ui.json && self.output.is_none() && self.form == Some(Form::Tsv) {
+            let error = Error::invalid("with --json what is printed is JSON, with --form tsv it is not");
+            return Err(Failure::with_next(error, "leave one of them out, or say --output"));
+        }
         let plan = Walk {
             bounds: self.part.range.bounds()?,
             reverse: false,

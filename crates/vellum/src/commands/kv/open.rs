@@ -44,13 +44,13 @@ pub struct Args {
     #[arg(long, value_name = "DEV")]
     device: Option<PathBuf>,
     /// Bytes of a table on it; a zoned device has its own [default: 64MiB; of a device below 8GiB about a 128th of it]
-    #[arg(long, value_name = "SIZE", requires = "device")]
+    #[arg(long, value_name = "SIZE", requires = "device", conflicts_with = "flash")]
     zone: Option<Size>,
     /// Make PATH a flash image with so much room for tables
     #[arg(long, value_name = "SIZE", conflicts_with = "device")]
     flash: Option<Size>,
     /// Use the device although it is not blank: what it holds is LOST
-    #[arg(long, requires = "device")]
+    #[arg(long, requires = "device", conflicts_with = "flash")]
     force: bool,
     #[command(flatten)]
     strict: Strict,
@@ -72,6 +72,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let made = self.target.is_new();
         if let Some(device) = self.device.as_ref().filter(|_| !made) {
+            self.zone.map_or(Ok(()), |zone| self.target.check_zone(zone))?;
             self.target.move_to(device)?;
         }
         if let Some(device) = self.device.as_ref().filter(|_| made) {

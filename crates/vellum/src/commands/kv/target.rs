@@ -266,6 +266,17 @@ impl WriteTarget {
         })
     }
 
+    /// Fails if the tables of an existing store are known to be in zones of another size.
+    pub fn check_zone(&self, zone: Size) -> Result<(), Failure> {
+        match Store::zone_bytes_of(&self.path) {
+            Some(bytes) if bytes != zone.0 => {
+                let what = format!("{} has zones of {}, and keeps them", self.name(), Size(bytes));
+                Err(Failure::with_next(Error::invalid(what), "leave --zone out"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Notes that the tables of an existing store are now on `device`.
     pub fn move_to(&self, device: &Path) -> Result<(), Failure> {
         if self.path.is_file() {
