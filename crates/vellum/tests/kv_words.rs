@@ -419,3 +419,20 @@ fn names_of_keyspaces_are_printed_as_keys_are() {
     assert!(!said.err.contains(['\u{1b}']), "{:?}", said.err);
     said.failed(3, "has no keyspaces");
 }
+
+/// There is nothing in it that could be of another store.
+#[test]
+fn an_empty_table_is_lost_and_not_doubtful() {
+    let home = Home::new();
+    home.ok("kv put s a 1");
+    home.ok("kv compact s");
+    let tables = fs::read_dir(home.path("s")).unwrap().map(|entry| entry.unwrap().path());
+    let table = tables.into_iter().find(|path| path.extension().is_some_and(|end| end == "table")).unwrap();
+    fs::write(table, "").unwrap();
+    let said = home.run("kv repair s --json");
+    let told: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let of = ["tables_lost", "tables_rewritten", "tables_doubtful", "entries_lost"].map(|name| &told[name]);
+    assert_eq!((said.code, of), (1, [&1.into(), &0.into(), &0.into(), &1.into()]), "{told}");
+    let said = home.run("kv repair s --write").out;
+    assert!(!said.contains("held what was not written there"), "{said}");
+}

@@ -100,9 +100,10 @@ impl Repair<'_> {
         };
         let mut values = Values::new(&**self.media, self.env);
         let mut there = MemtableCursor::new(memtable.clone());
-        let mut payload = Vec::new();
+        let (mut payload, mut is_empty) = (Vec::new(), true);
         let unit_bytes = self.unit_bytes_of(&*reader);
         let salvaged = salvage(&*reader, &**self.env, unit_bytes, |key, stored, value| {
+            is_empty = false;
             let stamp = stored.shown();
             there.seek(key, stamp)?;
             if there.is_valid() && (there.key(), there.stamp()) == (key, stamp) {
@@ -118,6 +119,8 @@ impl Repair<'_> {
             Ok(())
         });
         values.problems()?.for_each(|what| self.problem(format!("table {number}: {what}")));
-        self.note_salvaged(number, salvaged, told.and_then(|told| told.sum))
+        let sum = told.and_then(|told| told.sum);
+        // Where there is nothing, nothing is doubtful.
+        self.note_salvaged(number, salvaged, sum.filter(|_| !is_empty))
     }
 }

@@ -232,7 +232,8 @@ impl Repair<'_> {
         if foreign > 0 {
             self.problem(format!("table {number}: {foreign} entries are left out that it cannot have held"));
         }
-        self.note_salvaged(number, salvaged, sum)?;
+        // Where nothing is taken, nothing is doubtful.
+        self.note_salvaged(number, salvaged, sum.filter(|_| saved > 0))?;
         self.report.entries_lost += told.map_or(0, |meta| meta.entries.saturating_sub(saved));
         match saved {
             0 => self.report.tables_lost += 1,
