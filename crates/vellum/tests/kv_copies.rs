@@ -232,3 +232,22 @@ fn a_store_that_is_being_made_is_busy() {
     home.ok("kv checkpoint s out");
     assert_eq!(home.ok("kv get out a"), "1\n");
 }
+
+/// What was in memory only is in tables of the copy.
+#[test]
+fn a_checkpoint_counts_the_tables_that_it_made() {
+    let home = Home::new();
+    for engine in ["lsm", "log"] {
+        for (round, compacted) in [false, true].into_iter().enumerate() {
+            home.ok(&format!("kv put {engine} key{round} value --engine {engine}"));
+            if compacted {
+                home.ok(&format!("kv compact {engine}"));
+            }
+            let into = format!("{engine}-{round}");
+            let made = home.json(&format!("kv checkpoint {engine} {into}"));
+            let there = names(&home.path(&into)).iter().filter(|name| name.ends_with(".table")).count();
+            assert_eq!((&made["tables"], there), (&1.into(), 1), "{made}");
+            assert!(made["table_bytes"].as_u64() > Some(0), "{made}");
+        }
+    }
+}

@@ -1,13 +1,13 @@
 //! `kv checkpoint`: copies the current state of a store.
 
-use super::advice::{advise_copy, refuse_inside};
-use super::stat::Figures;
+use super::advice::{advise, advise_copy, refuse_inside};
 use super::target::Target;
 use crate::failure::{Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
+use vellum::kv::Store;
 
 /// Make a store that holds what another one holds now
 #[derive(clap::Args)]
@@ -43,13 +43,15 @@ impl Args {
         let store = self.target.open()?;
         let copied = ui.during("checkpoint", || store.checkpoint(&self.into));
         copied.map_err(|e| advise_copy(e, self.target.path(), &self.into))?;
-        let (tables, table_bytes) = Figures::of(&store).tables();
         store.close().map_err(|e| self.target.advise(e))?;
+        let made = Store::glance(&self.into).map_err(|e| advise(e, &self.into))?;
+        let tables = made.map_or_else(Vec::new, |made| made.tables);
+        let (tables, table_bytes) = (tables.len(), tables.iter().map(|(_, bytes)| bytes).sum());
         let made = Made { path: self.into.display().to_string(), tables, table_bytes };
         ui.result(&made, || {
             let size = text::bytes(made.table_bytes);
             let tables = text::counted(made.tables as u64, "table");
-            format!("{}: {tables}, {size}, and what is in no table yet\n", made.path)
+            format!("{}: {tables}, {size}\n", made.path)
         });
         Ok(Verdict::Fine)
     }
