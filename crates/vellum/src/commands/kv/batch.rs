@@ -13,7 +13,8 @@ use vellum::kv::{Batch, Durability};
 #[derive(clap::Args)]
 #[command(after_help = "\
 A line each: put<tab>KEY<tab>VALUE or del<tab>KEY; or an object of JSON with `kind` put or del
-(docs/json/kv.md).
+(docs/json/kv.md). A batch has at most 1 GiB, in a log store a quarter of a segment (8 MiB with the
+memtable that is the default); both have less on small devices and images.
 
 Example:
   printf 'put\\tverso\\tleft\\ndel\\trecto\\n' | vellum kv batch s
