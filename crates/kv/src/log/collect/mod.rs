@@ -96,8 +96,8 @@ impl Core {
         pick(&weights, &wanted).map(|range| Picked::of(&all, &weights, range))
     }
 
-    /// Most bytes of the table of a segment that collecting makes. Where each takes a whole one, it may be as long as any
-    /// that is there, though segments are shorter now: else it would take more tables than they did.
+    /// Most bytes of the table of a segment that collecting makes. Where each takes a whole one, it may be as long as
+    /// any that is there, though segments are shorter now: else it would take more tables than they did.
     fn made_bytes_max(&self) -> u64 {
         if !self.media.shape().whole_tables {
             return self.limits.segment_bytes;
