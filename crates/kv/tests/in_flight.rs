@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Env, Nanos, RealEnv};
+use vellum_base::{Env, Kind, Nanos, RealEnv};
 use vellum_kv::{Durability, FlashMedia, Map, Media, Schedule, Store, log};
 use vellum_media::nand::NandParams;
 use vellum_media::timing::{Timed, Timing};
@@ -130,6 +130,31 @@ fn cuts_with_requests_in_queues_lose_nothing_promised() {
 fn cuts_of_log_stores_in_flight_lose_nothing_promised() {
     let open = |media, env, seed| log::Store::open(media, env, logs::of_seed(seed)).unwrap();
     vellum_sim::check(0..80, |seed| cut_in_flight(seed, None, |media, env| open(media, env, seed)));
+}
+
+/// Whoever closes the store waits for a table that is being written, and time passes.
+#[test]
+fn a_store_is_closed_beside_an_ingest_in_virtual_time() {
+    let sim = Sim::new(1);
+    let env: Arc<SimEnv> = sim.env();
+    let ended = sim.run_until(Nanos::from_ms(60_000), || {
+        let nand = flash_with(NandParams { nvram_bytes: 1 << 20, ..NandParams::default() });
+        let flash = Arc::new(Timed::new(nand, timing(), env.clone()));
+        let store = Store::open(FlashMedia::open(flash, env.clone()).unwrap(), env.clone(), small()).unwrap();
+        let space = store.create_keyspace("space").unwrap();
+        let ingest = move || {
+            let mut ingest = space.ingest().unwrap();
+            (0..5000u32).find_map(|n| ingest.put(&n.to_be_bytes(), &[7; 900]).err()).unwrap().kind()
+        };
+        let told = Arc::new(Mutex::new(None));
+        let of_task = told.clone();
+        let task = env.clone().spawn("ingest", Box::new(move || *of_task.lock() = Some(ingest())));
+        env.sleep_until(env.now() + Nanos::from_ms(20));
+        store.close().unwrap();
+        task.join();
+        *told.lock()
+    });
+    assert_eq!(ended, Some(Some(Kind::Poisoned)));
 }
 
 /// Whoever waits for a segment to be sealed while there is nothing to collect lets time pass.

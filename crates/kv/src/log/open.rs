@@ -237,13 +237,13 @@ impl Opening {
             .last()
             .map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
         let last_seq = logs.last().map_or(0, |log| log.last_seq).max(said.floors.last_seq);
-        let mut memory = segments_of(logs, &self.limits, self.media.shape().whole_tables);
-        let largest = said
-            .segments
-            .iter()
-            .map(|meta| meta.data_bytes)
-            .chain(memory.iter().map(|m| m.bytes.len() as u64));
-        let layout = Layout::new(largest.chain([self.limits.segment_bytes]).max().unwrap_or(0));
+        let mut memory = segments_of(&logs, &self.limits, &*self.media);
+        drop(logs);
+        // The data of one that collecting makes may be as long as a table of those that are there.
+        let largest =
+            said.segments.iter().map(|meta| meta.bytes).chain(memory.iter().map(OfLogs::table_bytes));
+        let largest = largest.chain([self.limits.segment_bytes]).max().unwrap_or(0);
+        let layout = Layout::new(largest.min(DATA_BYTES_MAX));
         let mut segments = Vec::new();
         for (slot, meta) in said.segments.iter().enumerate() {
             let table = self.media.open_table(meta.number)?;
@@ -319,6 +319,9 @@ impl OfLogs {
     fn fits(&self, bytes: usize, records: u64, most: u64) -> bool {
         table_bytes((self.bytes.len() + bytes) as u64, self.records + records) <= most
     }
+    fn table_bytes(&self) -> u64 {
+        table_bytes(self.bytes.len() as u64, self.records)
+    }
     fn take(&mut self, bytes: &[u8], records: u64) {
         self.bytes.extend_from_slice(bytes);
         self.records += records;
@@ -328,20 +331,29 @@ impl OfLogs {
 /// Logs belong to the segment that they fit into. One that is too long is cut: where tables take whole superblocks
 /// there may be none as large as that which it was written for, for what they list, or for blocks that have become
 /// bad. It belongs to the last segment of it then, so it is read again if not all of them come to be tables, and what
-/// is in one is hidden by what is read.
-fn segments_of(logs: Vec<LogRead<Content>>, limits: &Limits, whole_tables: bool) -> Vec<OfLogs> {
-    let most = cut_bytes(limits, whole_tables);
+/// is in one is hidden by what is read. Where segments are shorter now than they were, there may be fewer tables free
+/// than so many pieces need, and one for collecting: then they are as long as a table has room for.
+fn segments_of(logs: &[LogRead<Content>], limits: &Limits, media: &dyn Media) -> Vec<OfLogs> {
+    let whole_tables = media.shape().whole_tables;
+    let short = cut_for(logs, limits.logs_max, cut_bytes(limits, whole_tables));
+    match whole_tables && short.len() as u64 + 1 > media.tables_free() {
+        true => cut_for(logs, limits.logs_max, limits.table_bytes / 8 * 7),
+        false => short,
+    }
+}
+
+fn cut_for(logs: &[LogRead<Content>], logs_max: usize, most: u64) -> Vec<OfLogs> {
     let mut all: Vec<OfLogs> = Vec::new();
     for LogRead { number, content: Content { bytes, records }, .. } in logs {
-        let fits = |last: &OfLogs| last.logs.len() < limits.logs_max && last.fits(bytes.len(), records, most);
+        let fits = |last: &OfLogs| last.logs.len() < logs_max && last.fits(bytes.len(), *records, most);
         if !all.last().is_some_and(fits) {
             all.push(OfLogs::new());
         }
         match all.last_mut().filter(|last| fits(last)) {
-            Some(last) => last.take(&bytes, records),
-            None => cut(&bytes, most, &mut all),
+            Some(last) => last.take(bytes, *records),
+            None => cut(bytes, most, &mut all),
         }
-        all.last_mut().expect("there is one").logs.push(number);
+        all.last_mut().expect("there is one").logs.push(*number);
     }
     debug_assert!(all.iter().all(|segment| segment.bytes.len() >= START_BYTES));
     all
@@ -349,7 +361,7 @@ fn segments_of(logs: Vec<LogRead<Content>>, limits: &Limits, whole_tables: bool)
 
 /// Bytes of a segment's table that logs are cut for.
 pub(crate) fn cut_bytes(limits: &Limits, whole_tables: bool) -> u64 {
-    if whole_tables { limits.table_bytes / 8 * 7 } else { limits.segment_bytes }
+    if whole_tables { limits.segment_bytes / 8 * 7 } else { limits.segment_bytes }
 }
 
 /// Fills the last segment with records, and others as they are needed.

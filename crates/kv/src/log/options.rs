@@ -16,7 +16,8 @@ pub(crate) const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 /// Memory, at most: 8 bytes per key and 128 KiB for the index; 8 segments: one being written, as much again while its
 /// buffer grows, two waiting to be written to tables, one being collected, the next one, and as much as two for the new
 /// places of collected records; 2 MiB; while the store is being opened, 64 KiB per segment. What the allocator keeps is
-/// added to that, as for [`crate::Options`].
+/// added to that, as for [`crate::Options`]. On flash and zones a segment counts as long as the longest that is there:
+/// a store may have been opened with longer ones before.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Make the store if there is none.

@@ -49,6 +49,10 @@ impl Layout {
         1 << (POINTER_BITS - self.offset_bits)
     }
     pub(crate) fn pointer(self, slot: usize, offset: u64) -> Pointer {
+        debug_assert!(
+            offset / 8 < 1 << self.offset_bits,
+            "a segment is longer than any was when it was opened"
+        );
         ((slot as u64) << self.offset_bits) | (offset / 8)
     }
     pub(crate) fn slot(self, pointer: Pointer) -> usize {

@@ -1,6 +1,6 @@
 //! State shared by all parts of an open store.
 //!
-//! Lock order: `writer`, `ingesting`, the lock of `Obsolete::erase`, `manifest`, `state`. `wal`, `snapshots` and
+//! Lock order: `writer`, the lock of `Obsolete::erase`, `manifest`, `state`. `wal`, `snapshots` and
 //! `leveldb` are innermost: no other lock is taken while one of them is held. Background tasks never take `writer`, so
 //! a writer may wait for them while it holds it.
 //!
@@ -32,8 +32,8 @@ use crate::shared::{Health, Shared};
 use crate::swap::{ArcSwap, Guard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use vellum_base::sync::{Mutex, RwLock};
 use vellum_base::{Env, Error, Kind, Result};
 
 /// See the module.
@@ -51,8 +51,6 @@ pub(crate) struct Core {
     pub visible: AtomicU64,
     pub writer: Mutex<Writer>,
     pub wal: Mutex<Wal>,
-    /// Shared by ingests while they write tables, which no task of the store does; whoever closes it waits.
-    pub ingesting: RwLock<()>,
     /// Size at which the active memtable is frozen.
     pub memtable_bytes_max: AtomicUsize,
     pub state: Shared<State>,
@@ -140,6 +138,8 @@ pub(crate) struct State {
     pub frozen: VecDeque<Frozen>,
     /// The oldest is being flushed.
     pub is_flushing: bool,
+    /// Ingests that write a table, which is done by no task of the store: whoever closes it waits.
+    pub ingesting: usize,
     pub floors: Floors,
     /// Compactions under way.
     pub running: Vec<Claim>,

@@ -166,9 +166,18 @@ fn range_of(tables: &[TableMeta]) -> Option<Range> {
 impl Core {
     /// Lets nobody close the store for a while. An error if it is closed, or has failed: tables that were written then
     /// would be in the way of whoever opens it again.
-    fn stays_open(&self) -> Result<impl Drop + '_> {
-        let ingesting = self.ingesting.read();
-        self.state.check_writable().map(|()| ingesting)
+    fn stays_open(&self) -> Result<StaysOpen<'_>> {
+        self.state.lock().ingesting += 1;
+        let open = StaysOpen(self);
+        self.state.check_writable().map(|()| open)
+    }
+
+    /// Waits until no ingest writes a table: none begins to in a store that was closed.
+    pub(crate) fn wait_for_ingests(&self) {
+        let mut state = self.state.lock();
+        while state.ingesting > 0 {
+            self.state.wait(&mut state);
+        }
     }
 
     /// Flushes memtables that hold keys of the range. Writers wait meanwhile.
@@ -234,6 +243,21 @@ impl Core {
             level += 1;
         }
         used.max(level)
+    }
+}
+
+/// Counts an ingest that writes a table.
+struct StaysOpen<'a>(&'a Core);
+
+impl Drop for StaysOpen<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.ingesting -= 1;
+        let is_waited_for = state.health.has_failed();
+        drop(state);
+        if is_waited_for {
+            self.0.state.wake_all();
+        }
     }
 }
 

@@ -18,8 +18,8 @@ use crate::options::{CachePolicy, Options, Rules, VALUE_BYTES_MAX};
 use crate::shared::Shared;
 use crate::swap::ArcSwap;
 use std::sync::Arc;
+use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, AtomicUsize};
-use vellum_base::sync::{Mutex, RwLock};
 use vellum_base::{Env, Error, Kind, Result};
 
 /// Default size of level 1 in memtables: a little more than level 0 has when it is merged, as write amplification is
@@ -217,7 +217,6 @@ fn core_of(
         visible: AtomicU64::new(found.floors.last_seq),
         writer: Mutex::new(writer),
         wal: Mutex::new(wal),
-        ingesting: RwLock::default(),
         memtable_bytes_max: AtomicUsize::new(limits.short.memtable_bytes),
         state: Shared::new(state),
         manifest,

@@ -103,7 +103,7 @@ impl Store {
         }
         let closed = self.close_log(&writer);
         self.core.state.poison(Error::new(Kind::Poisoned, "it was closed"));
-        drop(self.core.ingesting.write()); // no other table is begun
+        self.core.wait_for_ingests();
         closed
     }
 

@@ -42,30 +42,31 @@ impl Units {
     }
 }
 
-/// Bytes that have a bit. A bit for each unit of 64 bytes would be a 512th of a table.
-const BLOCK_BYTES: usize = 4096;
+/// Bytes that have a bit, or a unit where that has more. A bit for each unit of 64 bytes would be a 512th of a table.
+const BLOCK_BYTES: usize = 1024;
 
 /// Units of a table, as far as blocks of it tell them apart.
 pub(crate) struct Blocks {
     marked: Units,
-    unit_bytes: usize,
+    /// Of a block.
+    units: usize,
 }
 
 impl Blocks {
     /// None of so many units.
     pub(crate) fn of(units: usize, unit_bytes: usize) -> Blocks {
-        Blocks { marked: Units::of((units * unit_bytes).div_ceil(BLOCK_BYTES)), unit_bytes }
+        let of_block = (BLOCK_BYTES / unit_bytes).max(1);
+        Blocks { marked: Units::of(units.div_ceil(of_block)), units: of_block }
     }
 
     /// Adds a unit, and those that begin in its block.
     pub(crate) fn mark(&self, unit: usize) {
-        self.marked.mark(unit * self.unit_bytes / BLOCK_BYTES);
+        self.marked.mark(unit / self.units);
     }
 
     /// Units that were added, in order.
     pub(crate) fn units(&self) -> impl Iterator<Item = usize> {
-        let first = |block: usize| (block * BLOCK_BYTES).div_ceil(self.unit_bytes);
-        self.marked.iter().flat_map(move |block| first(block)..first(block + 1))
+        self.marked.iter().flat_map(|block| block * self.units..(block + 1) * self.units)
     }
 }
 
@@ -91,11 +92,8 @@ mod tests {
             let all: Vec<usize> = (0..1000).collect();
             assert_eq!(units(&all)[..1000], all, "each once");
         }
-        assert_eq!(
-            Blocks::of(1 << 20, 64).marked.0.len() * 8,
-            (64 << 20) / 4096 / 8,
-            "a 32,768th of the table"
-        );
+        let bytes = Blocks::of(1 << 20, 64).marked.0.len() * 8;
+        assert_eq!(bytes, (64 << 20) / 8192, "an 8,192nd of the table");
     }
 
     #[test]
