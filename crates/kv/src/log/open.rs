@@ -336,10 +336,11 @@ impl OfLogs {
 fn segments_of(logs: &[LogRead<Content>], limits: &Limits, media: &dyn Media) -> Vec<OfLogs> {
     let whole_tables = media.shape().whole_tables;
     let short = cut_for(logs, limits.logs_max, cut_bytes(limits, whole_tables));
-    match whole_tables && short.len() as u64 + 1 > media.tables_free() {
-        true => cut_for(logs, limits.logs_max, limits.table_bytes / 8 * 7),
-        false => short,
+    if !whole_tables || (short.len() as u64) < media.tables_free() {
+        return short;
     }
+    drop(short); // logs and pieces are in memory at once
+    cut_for(logs, limits.logs_max, limits.table_bytes / 8 * 7)
 }
 
 fn cut_for(logs: &[LogRead<Content>], logs_max: usize, most: u64) -> Vec<OfLogs> {

@@ -54,11 +54,11 @@ fn in_parts(
     mut pieces: Vec<Piece>,
 ) -> Merged {
     let own = pieces.pop().unwrap_or_default();
-    let told = (!pieces.is_empty()).then(LeavesRead::default);
+    let leaves_read = (!pieces.is_empty()).then(LeavesRead::default);
     let spawn = |piece: Piece| {
         let result = Arc::new(Mutex::new(Ok(None)));
         let (core_of_task, job, version) = (core.clone(), job.clone(), version.clone());
-        let (of_task, leaves) = (result.clone(), told.clone());
+        let (of_task, leaves) = (result.clone(), leaves_read.clone());
         let body = move || {
             core_of_task.env.give_way();
             let merged = merge_piece(&core_of_task, &job, &version, &piece, parallelism, leaves);
@@ -67,7 +67,7 @@ fn in_parts(
         (spawn_or_run(&core.env, "kv-part", Box::new(body)), result)
     };
     let others: Vec<(Option<Task>, Arc<Mutex<Merged>>)> = pieces.into_iter().map(spawn).collect();
-    let own = merge_piece(core, job, version, &own, parallelism, told.clone());
+    let own = merge_piece(core, job, version, &own, parallelism, leaves_read.clone());
     let mut all: Vec<Merged> = others
         .into_iter()
         .map(|(task, result)| {
@@ -77,9 +77,9 @@ fn in_parts(
         .collect();
     all.push(own);
     let tables = joined(core, all)?;
-    let check = |told: &LeavesRead| job.replaced().try_for_each(|(_, table)| told.check(table));
-    if let (Some(told), Some(tables)) = (&told, &tables) {
-        check(told).inspect_err(|_| give_up(core, tables))?;
+    if let (Some(read), Some(tables)) = (&leaves_read, &tables) {
+        let checked = job.replaced().try_for_each(|(_, table)| read.check(table));
+        checked.inspect_err(|_| give_up(core, tables))?;
     }
     Ok(tables)
 }

@@ -89,14 +89,14 @@ pub(super) fn merge_piece(
     version: &Version,
     piece: &Piece,
     parallelism: Parallelism,
-    told: Option<LeavesRead>,
+    leaves_read: Option<LeavesRead>,
 ) -> Merged {
     let level = job.output_level();
     // Foreground writes wait for level 0 to be emptied (FlashKV, section 3.5).
     let empties_level0 = level == 1 && !job.upper.is_empty();
     let class = if empties_level0 { IoClass::UrgentCompaction } else { IoClass::Background };
     let inputs = 1 + if level == 1 { job.upper.len() } else { 1 };
-    let reading = Reading::beside(class, inputs, core.options.compaction_bytes).telling(told);
+    let reading = Reading::beside(class, inputs, core.options.compaction_bytes).telling(leaves_read);
     let mut sources: Vec<Box<dyn Stream>> = Vec::new();
     match level {
         1 => {

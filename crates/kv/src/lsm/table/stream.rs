@@ -210,6 +210,7 @@ impl TableStream {
         self.unit - (self.bytes.len() - self.start) / self.table.unit_bytes
     }
 
+    /// The place of the current object.
     fn place(&self) -> Place {
         self.table.cache_key(self.first_unit())
     }
