@@ -9,7 +9,7 @@ use super::edit::SEQ_STORED_MAX;
 use super::frame::{AREA_HEAD_BYTES, Area, AreaKind, Previous};
 use super::record::{Ending, Records};
 use crate::media::Media;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::{Error, Result};
 
 /// What the manifest says about logs.
@@ -56,29 +56,29 @@ pub(crate) fn read_chain<C: Default>(
     counted: Counted<'_>,
     take: Take<'_, C>,
 ) -> Result<Vec<LogRead<C>>> {
-    let mut numbers: Vec<u64> = areas
-        .iter()
-        .filter(|area| area.kind == AreaKind::Log && area.number >= counted.floor)
-        .filter(|area| !counted.kept.contains(&area.number))
-        .map(|area| area.number)
-        .collect();
-    numbers.sort_unstable();
-    let heads = numbers.iter().map(|number| Ok((*number, head_of(media, *number, counted)?)));
+    let counts = |area: &&Area| area.kind == AreaKind::Log && area.number >= counted.floor;
+    let replayed = areas.iter().filter(counts).filter(|area| !counted.kept.contains(&area.number));
+    // Each is read once: what is replayed of them takes as much memory, and takes its place log by log.
+    let read = replayed.map(|area| Ok((area.number, media.read_area(*area)?)));
+    let mut unread: BTreeMap<u64, Vec<u8>> = read.collect::<Result<_>>()?;
+    let heads = unread.iter().map(|(number, bytes)| Ok((*number, head_of(*number, bytes, counted)?)));
     let heads: Vec<(u64, Option<Previous>)> = heads.collect::<Result<_>>()?;
     let chain = chain_of(&heads, counted)?;
+    unread.retain(|number, _| chain.iter().any(|(chained, _)| chained == number));
     let mut logs = Vec::new();
     for (at, (number, _)) in chain.iter().enumerate() {
         // A log counts as far as the next one says; what follows is from after a crash that cut it there.
         let limit = chain.get(at + 1).map(|(_, previous)| previous.length);
         let closed = counted.closed.filter(|(log, _)| log == number).map(|(_, length)| length);
-        let log = read_log(media, *number, limit.or(closed), counted, take)?;
+        let bytes = unread.remove(number).unwrap_or_default();
+        let log = read_log(*number, bytes, limit.or(closed), counted, take)?;
         if closed.is_some_and(|closed| log.length < closed) {
             return Err(Error::corrupt(format!("log {number} is shorter than when the store was closed")));
         }
         let torn = limit.is_some_and(|limit| log.length < limit);
         logs.push(log);
         if torn {
-            check_nothing_durable_after(*number, media, &chain[at + 1..], counted, take)?;
+            check_nothing_durable_after(*number, unread, counted, take)?;
             break;
         }
     }
@@ -93,7 +93,8 @@ pub(crate) fn lacks_a_log(media: &dyn Media, areas: &[Area], store: Option<u64>,
         areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number).collect();
     let is_gone = |number: u64| number > 0 && number >= floor && !logs.contains(&number);
     logs.range(floor.saturating_add(1)..).any(|later| {
-        let head = head_of(media, *later, counted).ok().flatten();
+        let bytes = media.read_area(Area::log(*later));
+        let head = bytes.and_then(|bytes| head_of(*later, &bytes, counted)).ok().flatten();
         is_gone(floor) || head.is_some_and(|head| head.number < *later && is_gone(head.number))
     })
 }
@@ -101,14 +102,13 @@ pub(crate) fn lacks_a_log(media: &dyn Media, areas: &[Area], store: Option<u64>,
 /// Logs after a torn one are ignored, unless anything proves that the missing part was durable.
 fn check_nothing_durable_after<C: Default>(
     torn: u64,
-    media: &dyn Media,
-    later: &[(u64, Previous)],
+    later: BTreeMap<u64, Vec<u8>>,
     counted: Counted<'_>,
     take: Take<'_, C>,
 ) -> Result<()> {
-    for (other, _) in later {
-        let closed = counted.closed.is_some_and(|(log, _)| log == *other);
-        let log = read_log(media, *other, None, counted, take)?;
+    for (other, bytes) in later {
+        let closed = counted.closed.is_some_and(|(log, _)| log == other);
+        let log = read_log(other, bytes, None, counted, take)?;
         if closed || log.marked {
             return Err(Error::corrupt(format!(
                 "log {torn} is damaged: log {other}, which is later, was durable"
@@ -124,9 +124,8 @@ fn check_nothing_durable_after<C: Default>(
 }
 
 /// What the head of a log says; `None` if it is torn.
-fn head_of(media: &dyn Media, number: u64, counted: Counted<'_>) -> Result<Option<Previous>> {
-    let bytes = media.read_area(Area::log(number))?;
-    let records = Records::open_as(Area::log(number), counted.store, &bytes, counted.ending)?;
+fn head_of(number: u64, bytes: &[u8], counted: Counted<'_>) -> Result<Option<Previous>> {
+    let records = Records::open_as(Area::log(number), counted.store, bytes, counted.ending)?;
     records.map(|records| records.check_store(counted.store).map(|()| records.previous())).transpose()
 }
 
@@ -165,14 +164,13 @@ fn chain_of(heads: &[(u64, Option<Previous>)], counted: Counted<'_>) -> Result<V
 }
 
 fn read_log<C: Default>(
-    media: &dyn Media,
     number: u64,
+    mut bytes: Vec<u8>,
     limit: Option<u64>,
     counted: Counted<'_>,
     take: Take<'_, C>,
 ) -> Result<LogRead<C>> {
     let area = Area::log(number);
-    let mut bytes = media.read_area(area)?;
     if let Some(limit) = limit {
         bytes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     }
