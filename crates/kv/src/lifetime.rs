@@ -10,7 +10,7 @@ use crate::media::{Media, Sharing};
 use std::collections::BTreeMap;
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vellum_base::{Cause, Env, Result};
+use vellum_base::{Cause, Env};
 
 /// The bytes written for a cause are the counter with this number plus that of the cause.
 const CAUSES_FROM: u8 = 64;
@@ -76,13 +76,15 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Runs `wait`, which returns whether it blocked, and counts that as a stall and the time it took.
-    pub(crate) fn stall(&self, env: &dyn Env, wait: impl FnOnce() -> Result<bool>) -> Result<()> {
-        let start = env.now();
-        let has_waited = wait()?;
-        self.stalls.fetch_add(has_waited as u64, Relaxed);
-        self.stalled_ns.fetch_add(env.now().saturating_sub(start).0, Relaxed);
-        Ok(())
+    /// Runs `wait`. If that says that it waited, however that ended, it counts as a stall, with the time it took.
+    pub(crate) fn stall<T>(&self, env: &dyn Env, wait: impl FnOnce(&mut bool) -> T) -> T {
+        let (start, mut has_waited) = (env.now(), false);
+        let result = wait(&mut has_waited);
+        if has_waited {
+            self.stalls.fetch_add(1, Relaxed);
+            self.stalled_ns.fetch_add(env.now().saturating_sub(start).0, Relaxed);
+        }
+        result
     }
 }
 
@@ -111,7 +113,8 @@ impl Lifetime {
     pub fn moves(&self) -> u64 {
         self.of(Counter::Moves)
     }
-    /// How often writers were blocked, and for how many nanoseconds in all.
+    /// How often writers, flushes on request and ingests were blocked until there was room, or less was left to do in the
+    /// background, and for how many nanoseconds in all. Who queues behind a writer that is blocked does not count again.
     pub fn stalls(&self) -> (u64, u64) {
         (self.of(Counter::Stalls), self.of(Counter::StalledNs))
     }

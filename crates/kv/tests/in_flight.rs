@@ -18,7 +18,7 @@ const WRITERS: u8 = 3;
 
 const STYLE: Style = Style { keys: 300, value_bytes: 600 };
 
-fn timing() -> Timing {
+pub(crate) fn timing() -> Timing {
     Timing {
         read: Nanos::from_us(50),
         program: Nanos::from_us(600),

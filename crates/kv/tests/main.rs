@@ -53,6 +53,7 @@ mod reuse;
 mod room;
 mod rot;
 mod shut_in;
+mod stalls;
 mod strict;
 mod swapped;
 mod tail;

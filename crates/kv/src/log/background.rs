@@ -53,7 +53,7 @@ fn table_for(core: &Core, frozen: &Frozen) -> Result<Begun> {
     match taken {
         Some(begun) => Ok(begun),
         None => {
-            core.let_collect_first(|state| state.is_collecting)?;
+            core.let_collect_first(&mut false, |state| state.is_collecting)?;
             core.begin_table(needed, Cause::Flush, IoClass::UrgentCompaction)
         }
     }

@@ -88,7 +88,11 @@ impl Core {
     /// Leaves the last table that is free to whoever collects, who gives some back: a segment of the last life has none
     /// set aside. Waits for those who are busy. An error as long as there is anything to collect that nobody collects
     /// unasked.
-    pub(crate) fn let_collect_first(&self, is_busy: impl Fn(&State) -> bool) -> Result<()> {
+    pub(crate) fn let_collect_first(
+        &self,
+        has_waited: &mut bool,
+        is_busy: impl Fn(&State) -> bool,
+    ) -> Result<()> {
         let mut state = self.state.lock();
         self.state.try_again(&mut state);
         while self.media.room_bytes().is_none() && self.media.tables_free() < 2 {
@@ -101,6 +105,7 @@ impl Core {
                 break;
             }
             if is_busy(&state) || is_picked() {
+                *has_waited = true;
                 self.wait_for_tasks(&mut state, true);
             } else if !self.obsolete.is_empty() {
                 drop(state);
@@ -117,6 +122,10 @@ impl Core {
 
     /// Does what needs room. Who collects, or seals, may have taken the last that is free, and gives some back.
     pub(crate) fn when_free<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        self.counts.stall(&*self.env, |has_waited| self.act_when_free(has_waited, act))
+    }
+
+    fn act_when_free<T>(&self, has_waited: &mut bool, act: impl Fn() -> Result<T>) -> Result<T> {
         let mut is_last_try = false;
         loop {
             let refused = match act() {
@@ -125,6 +134,7 @@ impl Core {
             };
             let mut state = self.state.lock();
             if state.is_busy() && !state.health.has_failed() {
+                *has_waited = true;
                 self.state.wait(&mut state);
                 is_last_try = false;
             } else if std::mem::replace(&mut is_last_try, true) {
@@ -135,38 +145,51 @@ impl Core {
         }
     }
 
-    /// Waits for background tasks until `is_done`; true if it had to wait. An error if they have no room for that, or
-    /// the store has failed.
-    pub(crate) fn wait_until(&self, is_done: impl Fn(&State) -> bool) -> Result<bool> {
-        let (mut state, mut has_waited) = (self.state.lock(), false);
+    /// [`Core::wait_until`] of a writer, which counts as a stall.
+    pub(crate) fn stall_until(&self, is_done: impl Fn(&State) -> bool) -> Result<()> {
+        self.counts.stall(&*self.env, |has_waited| self.wait_noting(has_waited, is_done))
+    }
+
+    /// Waits for background tasks until `is_done`. An error if they have no room for that, or the store has failed.
+    pub(crate) fn wait_until(&self, is_done: impl Fn(&State) -> bool) -> Result<()> {
+        self.wait_noting(&mut false, is_done)
+    }
+
+    fn wait_noting(&self, has_waited: &mut bool, is_done: impl Fn(&State) -> bool) -> Result<()> {
+        let (mut state, mut has_tried) = (self.state.lock(), false);
         while !is_done(&state) && !state.health.has_failed() {
-            if !has_waited {
+            if !has_tried {
                 self.state.try_again(&mut state);
-                has_waited = true;
+                has_tried = true;
             }
             let changed;
             (state, changed) = self.wait_for_change(state, false)?;
+            *has_waited |= changed;
             if !changed {
                 state.health.check_room()?; // it says what there is no room for
                 return Err(full());
             }
         }
         drop(state);
-        self.state.check_writable().map(|()| has_waited)
+        self.state.check_writable()
     }
 
-    /// Waits until so many tables are free; an error if collecting will not bring that about.
+    /// Waits until so many tables are free, which counts as a stall; an error if collecting will not bring that about.
     pub(crate) fn wait_for_tables(&self, wanted: u64) -> Result<()> {
-        let mut has_waited = false;
+        self.counts.stall(&*self.env, |has_waited| self.tables_in_time(has_waited, wanted))
+    }
+
+    fn tables_in_time(&self, has_waited: &mut bool, wanted: u64) -> Result<()> {
+        let mut has_tried = false;
         loop {
             self.erase_obsolete().map_err(|error| self.state.poison(error))?;
             if self.free_tables() >= wanted {
                 return Ok(());
             }
             let mut state = self.state.lock();
-            if !has_waited {
+            if !has_tried {
                 self.state.try_again(&mut state);
-                has_waited = true;
+                has_tried = true;
             }
             if state.health.has_failed() {
                 drop(state);
@@ -174,6 +197,7 @@ impl Core {
             }
             let (state, changed) = self.wait_for_change(state, true)?;
             drop(state);
+            *has_waited |= changed;
             // Room may have been won after everybody had looked.
             if !changed && self.free_tables() < wanted {
                 return Err(full());

@@ -284,7 +284,7 @@ impl Core {
             open.is_for_deletes = false;
         }
         if open.table.is_none() {
-            self.let_collect_first(State::is_busy)?;
+            self.counts.stall(&*self.env, |waited| self.let_collect_first(waited, State::is_busy))?;
             let needed = table_bytes(open.segment.data_bytes() + bytes as u64, open.records + records as u64);
             match self.when_free(|| self.begin_table(needed, Cause::Flush, IoClass::UrgentCompaction)) {
                 // It fits into what segments may have, but into none of the tables that are free.
@@ -312,7 +312,7 @@ impl Core {
     /// there is none, nothing has changed.
     fn next_segment(&self, writer: &mut Writer, is_for_deletes: bool) -> Result<()> {
         let has_room = |state: &State| state.frozen.len() < self.limits.frozen_max;
-        self.counts.stall(&*self.env, || self.wait_until(has_room))?;
+        self.stall_until(has_room)?;
         let lacking = writer.open.as_ref().is_some_and(|open| open.table.is_none());
         let spare = if is_for_deletes { SPARE_FOR_DELETES } else { SPARE_TABLES };
         self.wait_for_tables(1 + spare + u64::from(lacking))?;
@@ -377,7 +377,7 @@ impl Core {
     /// this might not end beside writers.
     pub(crate) fn wait_for_seals(&self, upto: u64) -> Result<()> {
         let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
-        self.wait_until(is_done).map(drop)
+        self.wait_until(is_done)
     }
 }
 

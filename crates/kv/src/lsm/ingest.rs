@@ -190,7 +190,7 @@ impl Core {
             self.freeze(writer)?;
         }
         match meets {
-            true => self.wait_until(|state| state.frozen.is_empty()).map(drop),
+            true => self.wait_until(|state| state.frozen.is_empty()),
             false => Ok(()),
         }
     }

@@ -180,7 +180,7 @@ impl Core {
         drop(writer);
         // Memtables that are frozen later do not count, or this might never end with concurrent writers.
         let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
-        self.wait_until(is_done).map(drop)
+        self.wait_until(is_done)
     }
 
     /// Waits until another log may begin, and fewer than so many memtables wait for their flushes, which remove logs.
@@ -191,7 +191,7 @@ impl Core {
             waiting == 0 || own + waiting < self.limits.logs_max
         };
         let has_room = |state: &State| state.frozen.len() < memtables_max && may_begin(state);
-        self.counts.stall(&*self.env, || self.wait_until(has_room))
+        self.stall_until(has_room)
     }
 
     /// Queues the active memtable for flushing, once the queue has room, and begins a new memtable and log.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Error, Nanos, Result};
-use vellum_trace::generate::kv::{Job, KeyForm, Kind, KvRequest, Stream, Values};
+use vellum_trace::generate::kv::{Job, KeyForm, Kind, KvRequest, Stream, Values, Workload};
 
 /// Longest time that a histogram records exactly; longer ones are clipped to it.
 const LATENCY_MAX: Nanos = Nanos::from_ms(1_000_000);
@@ -241,10 +241,86 @@ impl Client<'_> {
     }
 }
 
-/// Fails if any answer was wrong.
-pub fn check(measured: &Measured) -> Result<()> {
-    match measured.wrong {
-        0 => Ok(()),
-        wrong => Err(Error::corrupt(format!("{wrong} answers were wrong"))),
+/// Fails if any answer was wrong, or a record was not there: all that are asked for were put, but after a fill that
+/// draws them.
+pub fn check(measured: &Measured, workload: Workload) -> Result<()> {
+    let may_be_absent = workload.after() == Some(Workload::FillRandom);
+    match (measured.wrong, measured.absent) {
+        (0, absent) if absent == 0 || may_be_absent => Ok(()),
+        (0, absent) => Err(Error::corrupt(format!("{absent} records that were put are not there"))),
+        (wrong, _) => Err(Error::corrupt(format!("{wrong} answers were wrong"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use vellum_base::RealEnv;
+
+    /// Loses every so many-th put, or answers with another value.
+    struct Broken {
+        records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+        loses: bool,
+        spoils: bool,
+    }
+
+    impl Engine for Broken {
+        fn session(&self) -> Box<dyn Session + '_> {
+            Box::new(self)
+        }
+
+        fn close(self: Arc<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Session for &Broken {
+        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+            let mut value = value.to_vec();
+            value[0] ^= u8::from(self.spoils && key.ends_with(b"7"));
+            if !(self.loses && key.ends_with(b"7")) {
+                self.records.lock().insert(key.to_vec(), value);
+            }
+            Ok(())
+        }
+
+        fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+            let records = self.records.lock();
+            let found = records.get(key);
+            found.into_iter().for_each(|found| value.clone_from(found));
+            Ok(found.is_some())
+        }
+
+        fn scan(&mut self, key: &[u8], records: u32, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<u32> {
+            let found = self.records.lock();
+            found.range(key.to_vec()..).take(records as usize).for_each(|(key, value)| see(key, value));
+            Ok(records)
+        }
+    }
+
+    fn error_of(loses: bool, spoils: bool, workloads: [Workload; 2]) -> Option<String> {
+        let env: Arc<dyn Env> = RealEnv::new();
+        let engine = Arc::new(Broken { records: Mutex::default(), loses, spoils });
+        let told: Arc<dyn Fn(u64) + Send + Sync> = Arc::new(|_| ());
+        let checked = workloads.into_iter().try_for_each(|workload| {
+            let job = Job { workload, records: 500, requests: 500, tasks: 2, seed: 3 };
+            let phase = Phase { job, value_bytes: 40, compressible: 1.0, time_max: None };
+            check(&run(&env, &engine, &phase, &told)?, workload)
+        });
+        checked.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_engine_that_loses_or_spoils_records_is_found_out() {
+        for workload in [Workload::YcsbA, Workload::YcsbC, Workload::YcsbD, Workload::YcsbE, Workload::YcsbF]
+        {
+            let ran = |loses, spoils| error_of(loses, spoils, [Workload::YcsbLoad, workload]);
+            assert_eq!(ran(false, false), None, "{workload:?}");
+            assert!(ran(true, false).is_some(), "{workload:?}");
+            assert!(ran(false, true).is_some_and(|error| error.contains("were wrong")), "{workload:?}");
+        }
+        let drawn = [Workload::FillRandom, Workload::ReadRandom];
+        assert_eq!(error_of(false, false, drawn), None);
     }
 }

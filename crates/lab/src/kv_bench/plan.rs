@@ -111,7 +111,7 @@ impl Runner<'_> {
             Some(_) if self.store.as_ref().is_some_and(|store| store.form == workload.key_form()) => Ok(()),
             Some(before) => {
                 self.start_anew(before.key_form())?;
-                self.phase(before).and_then(|measured| phase::check(&measured))?;
+                self.phase(before).and_then(|measured| phase::check(&measured, before))?;
                 self.settle();
                 Ok(())
             }
@@ -161,7 +161,7 @@ impl Runner<'_> {
     fn measure(&mut self, workload: Workload) -> Result<PlanReport> {
         let (before, programmed) = (Usage::now(), self.programmed_bytes());
         let measured = self.phase(workload)?;
-        phase::check(&measured)?;
+        phase::check(&measured, workload)?;
         let settled = self.settle();
         let used = Usage::now().since(&before);
         let seconds = |time: Nanos| time.0 as f64 / 1e9;

@@ -31,33 +31,37 @@ pub(crate) fn full() -> Error {
 impl Core {
     /// Waits while level 0 has as many tables as it may have; an error if there is no room to merge it.
     pub(crate) fn wait_for_level0(&self) -> Result<()> {
-        self.counts.stall(&*self.env, || self.wait_for_merge())
-    }
-
-    /// The same; true if it had to wait.
-    fn wait_for_merge(&self) -> Result<bool> {
         let is_full = || self.level0_tables() >= self.options.level0_stop;
-        if is_full() { self.wait_until(|_| !is_full()) } else { Ok(false) }
+        if is_full() { self.stall_until(|_| !is_full()) } else { Ok(()) }
     }
 
-    /// Waits for background tasks until `is_done`; true if it had to wait. An error if they have no room for that, or
-    /// the store has failed.
-    pub(crate) fn wait_until(&self, is_done: impl Fn(&State) -> bool) -> Result<bool> {
-        let (mut state, mut has_waited) = (self.state.lock(), false);
+    /// [`Core::wait_until`] of a writer, which counts as a stall.
+    pub(crate) fn stall_until(&self, is_done: impl Fn(&State) -> bool) -> Result<()> {
+        self.counts.stall(&*self.env, |has_waited| self.wait_noting(has_waited, is_done))
+    }
+
+    /// Waits for background tasks until `is_done`. An error if they have no room for that, or the store has failed.
+    pub(crate) fn wait_until(&self, is_done: impl Fn(&State) -> bool) -> Result<()> {
+        self.wait_noting(&mut false, is_done)
+    }
+
+    fn wait_noting(&self, has_waited: &mut bool, is_done: impl Fn(&State) -> bool) -> Result<()> {
+        let (mut state, mut has_tried) = (self.state.lock(), false);
         while !is_done(&state) && !state.health.has_failed() {
-            if !has_waited {
+            if !has_tried {
                 self.state.try_again(&mut state);
-                has_waited = true;
+                has_tried = true;
             }
             let changed;
             (state, changed) = self.wait_for_change(state)?;
+            *has_waited |= changed;
             if !changed {
                 state.health.check_room()?; // it says what there is no room for
                 return Err(full());
             }
         }
         drop(state);
-        self.state.check_writable().map(|()| has_waited)
+        self.state.check_writable()
     }
 
     /// Waits until the memtable may be frozen so that deletes can go on. Earlier deletes are merged down first, as far
@@ -118,8 +122,17 @@ impl Core {
 
     /// Waits until there is enough room; an error if that cannot be reached, as compaction would be left without the
     /// room that it needs to free any. To get there the first `early` levels are merged before they are due, if that
-    /// may free room.
+    /// may free room. This counts as a stall.
     fn wait_for_room(&self, is_enough: impl Fn(&Budget<'_>) -> bool, early: usize) -> Result<()> {
+        self.counts.stall(&*self.env, |has_waited| self.room_in_time(has_waited, is_enough, early))
+    }
+
+    fn room_in_time(
+        &self,
+        has_waited: &mut bool,
+        is_enough: impl Fn(&Budget<'_>) -> bool,
+        early: usize,
+    ) -> Result<()> {
         let (mut state, mut asked) = (self.state.lock(), 0);
         let result = loop {
             let rounds = self.library.obsolete.rounds();
@@ -128,6 +141,7 @@ impl Core {
             }
             let changed;
             (state, changed) = self.wait_for_change(state)?;
+            *has_waited |= changed;
             // Something may have been erased between the two looks.
             if changed || self.library.obsolete.rounds() != rounds {
                 continue;
