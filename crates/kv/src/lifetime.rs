@@ -57,6 +57,7 @@ enum Counter {
     ReflinkedBytes = 15,
     LinkedBytes = 16,
     MediumBytes = 17,
+    NvramBytes = 18,
 }
 
 /// Events counted since the store was opened.
@@ -113,8 +114,8 @@ impl Lifetime {
     pub fn moves(&self) -> u64 {
         self.of(Counter::Moves)
     }
-    /// How often writers, flushes on request and ingests were blocked until there was room, or less was left to do in the
-    /// background, and for how many nanoseconds in all. Who queues behind a writer that is blocked does not count again.
+    /// How often writers, flushes on request and ingests waited for room, or for the background to catch up, and for
+    /// how many nanoseconds in all. Writers that queue behind one that waits are not counted again.
     pub fn stalls(&self) -> (u64, u64) {
         (self.of(Counter::Stalls), self.of(Counter::StalledNs))
     }
@@ -159,6 +160,11 @@ impl Lifetime {
     pub fn written_for(&self, cause: Cause) -> u64 {
         self.counters.get(&(CAUSES_FROM + cause as u8)).copied().unwrap_or(0)
     }
+    /// Bytes of logs and manifests that a device's NVRAM took. They are not among the written ones, as no flash was
+    /// programmed for them.
+    pub fn nvram_bytes(&self) -> u64 {
+        self.of(Counter::NvramBytes)
+    }
     /// Bytes written for all causes.
     pub fn written_bytes(&self) -> u64 {
         self.counters.range(CAUSES_FROM..).map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)
@@ -189,7 +195,9 @@ impl Lifetime {
     /// These counters plus the events of `counts` and the ledger of the medium.
     pub(crate) fn with(&self, counts: &Counts, sharing: Sharing, media: &dyn Media) -> Lifetime {
         let (mut sum, ledger) = (self.clone(), media.ledger());
-        let collected = media.placement().map_or(0, |placement| placement.collected_bytes);
+        let placed = media.placement();
+        let (collected, in_nvram) =
+            placed.map_or((0, 0), |placed| (placed.collected_bytes, placed.nvram_bytes));
         let reuse = *counts.reused.lock();
         let shared = |way| if way == sharing { reuse.relinked_bytes } else { 0 };
         let reused = [
@@ -202,6 +210,7 @@ impl Lifetime {
             (Counter::ReflinkedBytes, shared(Sharing::Reflink)),
             (Counter::LinkedBytes, shared(Sharing::Relink)),
             (Counter::MediumBytes, collected),
+            (Counter::NvramBytes, in_nvram),
         ];
         let since = [
             (Counter::UserBytes, &counts.user_bytes),

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Env, Kind, Nanos, RealEnv};
+use vellum_base::{BlockAddr, Env, Flash, Kind, Nanos, RealEnv};
 use vellum_kv::{Durability, FlashMedia, Map, Media, Schedule, Store, log};
 use vellum_media::nand::NandParams;
 use vellum_media::timing::{Timed, Timing};
@@ -86,6 +86,28 @@ fn cut_in_flight<S: Compared + 'static>(
     settle(&store, &histories, &context);
     store.compact().unwrap_or_else(|e| panic!("{context}: {e}"));
     settle(&store, &histories, &format!("{context}, compacted"));
+}
+
+/// Opening flash reads the first and last page of every erase block that was written to, dies beside each other.
+#[test]
+fn recovery_takes_the_time_of_its_reads() {
+    let nand = flash_with(NandParams { nvram_bytes: 1 << 20, ..NandParams::default() });
+    let store = open_flash(&nand, RealEnv::new()).unwrap();
+    (0..10_000u32).for_each(|n| store.put(&n.to_be_bytes(), &[n as u8; 500]).unwrap());
+    store.close().unwrap();
+    let (geometry, sim) = (*nand.geometry(), Sim::new(1));
+    let written =
+        (0..geometry.blocks()).map(BlockAddr).filter(|block| nand.report(*block).pages_written > 0).count()
+            as u64;
+    let flash = Arc::new(Timed::new(nand, timing(), sim.env()));
+    let env: Arc<SimEnv> = sim.env();
+    let took = sim.run(|| {
+        FlashMedia::open(flash, env.clone()).unwrap();
+        env.now()
+    });
+    let reads = 2 * written / u64::from(geometry.dies());
+    let (least, most) = (reads * timing().read.0, 2 * reads * timing().read.0);
+    assert!(written > 50 && (least..most).contains(&took.0), "{took} for {written} blocks");
 }
 
 /// Logs take slots of NVRAM, six here, until they are flushed, which these openings have no time for: whichever finds

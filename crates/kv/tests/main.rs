@@ -62,6 +62,7 @@ mod toll;
 mod too_late;
 mod under_way;
 mod units;
+mod whereabouts;
 mod worn;
 mod zones;
 mod zones_few;

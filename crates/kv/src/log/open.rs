@@ -147,6 +147,9 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = options;
     let asked = Asked { reuse, caps, unit_bytes, island_bytes_min };
     check_shape(&media.shape())?;
+    if !options.read_only {
+        media.check_writable()?;
+    }
     let limits = Limits::new(&*media, &options);
     if limits.segment_bytes < SEGMENT_BYTES_LEAST && !options.read_only && media.current()?.is_none() {
         let what = "the logs that its NVRAM has room for are too short for a log store";

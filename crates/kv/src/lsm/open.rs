@@ -32,13 +32,16 @@ const REPLAYED_LOGS_MAX: usize = 64;
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
     options.check()?;
     check_shape(&media.shape())?;
+    if !options.read_only {
+        media.check_writable()?;
+    }
     let mut limits = limits(&*media, &options);
     let logs_max = media.shape().logs_max;
     options.memtables_max = options.memtables_max.clamp(1, (logs_max - 2) / 2);
     // Each memtable that may wait, and the active one, has a log, and perhaps one from before this opening.
-    let logs_of_memtables = 2 * (options.memtables_max + 1);
+    let logs_of_memtables = options.memtables_max.saturating_add(1).saturating_mul(2);
     limits.replayed_logs_max = logs_max.saturating_sub(logs_of_memtables).clamp(1, REPLAYED_LOGS_MAX);
-    limits.logs_max = logs_max.min(logs_of_memtables + 2 * REPLAYED_LOGS_MAX);
+    limits.logs_max = logs_max.min(logs_of_memtables.saturating_add(2 * REPLAYED_LOGS_MAX));
     if options.compaction_bytes == 0 {
         options.compaction_bytes = limits.memtable_bytes;
     }

@@ -84,6 +84,11 @@ pub trait Media: Tables + Areas {
     /// Sizes and properties of the medium.
     fn shape(&self) -> MediaShape;
 
+    /// An error of [`Kind::Invalid`](vellum_base::Kind::Invalid) if it was opened to read, and no store can write to it.
+    fn check_writable(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Free room in bytes, where a table takes only as many bytes as it has; else `None`.
     fn room_bytes(&self) -> Option<u64> {
         None
@@ -156,4 +161,7 @@ pub struct Placement {
     pub collections: u64,
     /// Bytes that collection copied.
     pub collected_bytes: u64,
+    /// Bytes of logs and manifests appended in NVRAM since the flash was opened. None of them are programmed, so the
+    /// ledger does not have them.
+    pub nvram_bytes: u64,
 }

@@ -17,6 +17,10 @@ pub trait Engine: Send + Sync {
     fn programmed_bytes(&self) -> Option<u64> {
         None
     }
+    /// Bytes of logs and manifests written so far to NVRAM, which neither of these accounts for.
+    fn nvram_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// One client, with one request at a time.

@@ -13,6 +13,8 @@ pub trait Kept: Map {
     fn scan(&self, key: &[u8], records: u32, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<u32>;
     /// Bytes programmed so far.
     fn programmed_bytes(&self) -> u64;
+    /// See [`Engine::nvram_bytes`].
+    fn nvram_bytes(&self) -> u64;
 }
 
 /// A store, with the durability of its writes.
@@ -41,6 +43,10 @@ impl<S: Kept> Engine for Ours<S> {
 
     fn programmed_bytes(&self) -> Option<u64> {
         self.uncalled.then(|| self.store.programmed_bytes())
+    }
+
+    fn nvram_bytes(&self) -> u64 {
+        self.store.nvram_bytes()
     }
 }
 

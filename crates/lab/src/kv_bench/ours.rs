@@ -136,4 +136,8 @@ impl Kept for Store {
     fn programmed_bytes(&self) -> u64 {
         self.stat().ledger.programmed_total()
     }
+
+    fn nvram_bytes(&self) -> u64 {
+        self.stat().since_opened.nvram_bytes()
+    }
 }

@@ -56,7 +56,9 @@ pub struct PlanReport {
     pub user_bytes: u64,
     /// Bytes written to the file system until the store had settled; for a store on flash of its own, bytes programmed.
     pub written_bytes: u64,
-    /// Those that dirtied pages or went to a device.
+    /// Bytes of logs and manifests written to NVRAM, by a store on flash of its own.
+    pub nvram_bytes: u64,
+    /// Of the bytes written, those that dirtied pages or went to a device.
     pub dirtied_bytes: u64,
     /// Processor time, including background work.
     pub cpu_seconds: f64,
@@ -159,7 +161,7 @@ impl Runner<'_> {
     }
 
     fn measure(&mut self, workload: Workload) -> Result<PlanReport> {
-        let (before, programmed) = (Usage::now(), self.programmed_bytes());
+        let (before, programmed, in_nvram) = (Usage::now(), self.programmed_bytes(), self.nvram_bytes());
         let measured = self.phase(workload)?;
         phase::check(&measured, workload)?;
         let settled = self.settle();
@@ -177,6 +179,7 @@ impl Runner<'_> {
                 (Some(before), Some(after)) => after - before,
                 _ => used.written_bytes,
             },
+            nvram_bytes: self.nvram_bytes() - in_nvram,
             dirtied_bytes: used.dirtied_bytes,
             cpu_seconds: seconds(used.cpu),
             memory_bytes: used.memory_bytes,
@@ -188,6 +191,10 @@ impl Runner<'_> {
 
     fn programmed_bytes(&self) -> Option<u64> {
         self.store.as_ref().and_then(|store| store.engine.programmed_bytes())
+    }
+
+    fn nvram_bytes(&self) -> u64 {
+        self.store.as_ref().map_or(0, |store| store.engine.nvram_bytes())
     }
 
     /// Waits until the process is idle; returns how long it had remained busy.

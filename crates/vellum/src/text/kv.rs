@@ -162,6 +162,13 @@ fn written(what: &str, figures: &Writing) -> String {
     for (cause, amount) in &figures.written {
         table.row([format!("  {}", cause.replace('_', " ")), bytes(*amount), percent(*amount, user)]);
     }
+    if figures.nvram_bytes > 0 {
+        table.row([
+            "in NVRAM, not on flash",
+            &bytes(figures.nvram_bytes),
+            &percent(figures.nvram_bytes, user),
+        ]);
+    }
     table.row(["moved, not written", &bytes(figures.moved_bytes), &percent(figures.moved_bytes, user)]);
     table.row([
         "kept, not merged",

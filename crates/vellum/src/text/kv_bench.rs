@@ -71,14 +71,20 @@ fn table(results: &[Figures]) -> String {
     table.render("")
 }
 
+/// Bytes written for each of the user's, and those that NVRAM took besides.
+fn written(figures: &Figures) -> String {
+    let times = |bytes: u64| bytes as f64 / figures.user_bytes as f64;
+    match (figures.user_bytes, figures.nvram_bytes) {
+        (0, _) => bytes(figures.written_bytes),
+        (_, 0) => format!("{:.2} x", times(figures.written_bytes)),
+        (_, in_nvram) => format!("{:.2} + {:.2} NVRAM x", times(figures.written_bytes), times(in_nvram)),
+    }
+}
+
 fn row(workload: &str, figures: &Figures) -> Vec<String> {
     let thousands = |rate: f64| format!("{:.0}", rate / 1e3);
     let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
     let ratio = |ratio: Option<f64>| ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
-    let written = match figures.user_bytes {
-        0 => bytes(figures.written_bytes),
-        user => format!("{:.2} x", figures.written_bytes as f64 / user as f64),
-    };
     vec![
         workload.to_string(),
         figures.engine.to_string(),
@@ -90,7 +96,7 @@ fn row(workload: &str, figures: &Figures) -> Vec<String> {
         us(figures.latency_ns_p50),
         us(figures.latency_ns_p99),
         us(figures.latency_ns_p999),
-        written,
+        written(figures),
         format!("{:.1}", figures.cpu_ns_per_request / 1e3),
         bytes(figures.memory_bytes),
     ]

@@ -12,6 +12,10 @@ use vellum_base::{Error, Kind, Result};
 /// A name is durable once [`Files::sync_names`] returned after it was created; the bytes of a file are durable once
 /// [`Handle::sync`] did.
 pub trait Files: Send + Sync {
+    /// An error if it was opened to read.
+    fn check_writable(&self) -> Result<()> {
+        Ok(())
+    }
     /// The names of all files.
     fn names(&self) -> Result<Vec<String>>;
     /// Creates a file that does not exist yet.
@@ -60,7 +64,7 @@ pub trait Files: Send + Sync {
         let _ = (source, unit_bytes);
         Ok(false)
     }
-    /// The path of a file on the host, if there is one.
+    /// A path by which this process can link a file of the host, if it is one.
     fn path(&self, name: &str) -> Option<PathBuf> {
         let _ = name;
         None

@@ -1,12 +1,21 @@
 //! A directory of the host.
+//!
+//! Invariants
+//! 1. It is the directory that was opened, whatever becomes of its name or of the process's own directory: all names are
+//!    looked up in the open one.
+//! 2. Only who holds the exclusive lock writes.
 
 use super::files::{Files, Handle, Memory};
 use super::mapping::HostMemory;
 use reflink_copy::ReflinkBlockBuilder;
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatfs};
-use rustix::io::Errno;
-use std::fs::{File, OpenOptions, TryLockError};
+use rustix::fs::{
+    Advice, AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags, fadvise, fallocate, fstatfs, linkat, openat,
+    renameat, statat, unlinkat,
+};
+use rustix::io::{Errno, retry_on_intr};
+use std::fs::{File, TryLockError};
 use std::num::NonZeroU64;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,58 +53,74 @@ const IN_PLACE: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 
 /// A directory of the host, locked against other stores.
 pub(crate) struct HostFiles {
+    /// As it was given, for messages.
     path: PathBuf,
     directory: File,
     /// Of names: of logs, tables and notes alike.
     syncing: Syncing,
-    /// Held for as long as the store is open.
-    lock: Option<File>,
+    lock: Lock,
+}
+
+/// Held for as long as the store is open.
+enum Lock {
+    Exclusive(File),
+    Shared(File),
+    None,
 }
 
 impl Drop for HostFiles {
     fn drop(&mut self) {
         // A process that was forked meanwhile has the file open, too, until it begins another program: closing would
         // not be enough.
-        let _ = self.lock.as_ref().map(File::unlock);
+        if let Lock::Exclusive(file) | Lock::Shared(file) = &self.lock {
+            let _ = file.unlock();
+        }
     }
 }
 
 impl HostFiles {
     /// Opens `path`, which is made if it is not there.
     pub(crate) fn open(path: &Path) -> Result<HostFiles> {
-        let said = |what: &str, e| Error::io(format!("{what} {}", path.display()), e);
-        make_directory(path).map_err(|e| said("create", e))?;
-        let directory = File::open(path).map_err(|e| said("open", e))?;
-        let mut options = OpenOptions::new();
-        let lock = Some(named_lock(path, options.create(true).append(true), File::try_lock)?);
-        Ok(HostFiles { path: path.to_path_buf(), directory, syncing: Syncing::default(), lock })
+        make_directory(path).map_err(|e| Error::io(format!("create {}", path.display()), e))?;
+        let mut files = HostFiles::unlocked(path)?;
+        let lock = files.named_lock(OFlags::CREATE | OFlags::WRONLY | OFlags::APPEND, File::try_lock)?;
+        files.lock = Lock::Exclusive(lock);
+        Ok(files)
     }
 
     /// Opens `path` to read, beside others who do.
     pub(crate) fn open_read_only(path: &Path) -> Result<HostFiles> {
-        let directory = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
-        let lock = match named_lock(path, OpenOptions::new().read(true), File::try_lock_shared) {
+        let mut files = HostFiles::unlocked(path)?;
+        match files.named_lock(OFlags::RDONLY, File::try_lock_shared) {
+            Ok(lock) => files.lock = Lock::Shared(lock),
             // Nobody has ever opened it to write.
-            Err(_) if !path.join(LOCK).exists() => None,
-            lock => Some(lock?),
-        };
-        Ok(HostFiles { path: path.to_path_buf(), directory, syncing: Syncing::default(), lock })
+            Err(_) if statat(&files.directory, LOCK, AtFlags::empty()).is_err() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(files)
     }
 
     /// Opens `path` to look at it, though others may write.
     pub(crate) fn unlocked(path: &Path) -> Result<HostFiles> {
-        let opened = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e));
-        Ok(HostFiles {
-            path: path.to_path_buf(),
-            directory: opened?,
-            syncing: Syncing::default(),
-            lock: None,
-        })
+        let directory = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        Ok(HostFiles { path: path.to_path_buf(), directory, syncing: Syncing::default(), lock: Lock::None })
     }
 
-    fn handle(&self, name: &str, options: &OpenOptions) -> Result<Arc<dyn Handle>> {
+    fn open_at(&self, name: &str, flags: OFlags) -> std::io::Result<File> {
+        let mode = Mode::from_raw_mode(0o666);
+        let opened = retry_on_intr(|| openat(&self.directory, name, flags | OFlags::CLOEXEC, mode));
+        Ok(File::from(opened?))
+    }
+
+    /// The same of a file that is to be written to.
+    fn open_to_write(&self, name: &str, flags: OFlags) -> Result<Arc<dyn Handle>> {
+        self.check_writable()?;
+        self.handle(name, OFlags::RDWR | flags)
+    }
+
+    fn handle(&self, name: &str, flags: OFlags) -> Result<Arc<dyn Handle>> {
         let path = self.path.join(name);
-        match options.open(&path) {
+        match self.open_at(name, flags) {
             Ok(file) => Ok(Arc::new(HostFile { file, path })),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 Err(Error::corrupt(format!("{} is missing", path.display())))
@@ -127,27 +152,6 @@ fn make_directory(path: &Path) -> std::io::Result<()> {
     })
 }
 
-/// The lock of a directory, locked. Whoever could not open a store may have removed the name meanwhile: then others do
-/// not see this lock, and it is opened again.
-fn named_lock(
-    path: &Path,
-    options: &OpenOptions,
-    lock: impl Fn(&File) -> Result<(), TryLockError>,
-) -> Result<File> {
-    let said = |e| Error::io(format!("lock {}", path.display()), e);
-    let name = path.join(LOCK);
-    for _ in 0..LOCK_TRIES {
-        let file = options.open(&name).map_err(said)?;
-        locked(path, lock(&file))?;
-        match name.metadata() {
-            Ok(named) if named.ino() == file.metadata().map_err(said)?.ino() => return Ok(file),
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(said(e)),
-            _ => {}
-        }
-    }
-    Err(Error::new(Kind::Busy, format!("{}: others make and remove its lock", path.display())))
-}
-
 fn locked(path: &Path, result: Result<(), TryLockError>) -> Result<()> {
     match result {
         Ok(()) => Ok(()),
@@ -160,6 +164,23 @@ fn locked(path: &Path, result: Result<(), TryLockError>) -> Result<()> {
 }
 
 impl HostFiles {
+    /// The lock of the directory, locked. Whoever could not open a store may have removed the name meanwhile: then
+    /// others do not see this lock, and it is opened again.
+    fn named_lock(&self, flags: OFlags, lock: impl Fn(&File) -> Result<(), TryLockError>) -> Result<File> {
+        let said = |e| Error::io(format!("lock {}", self.path.display()), e);
+        for _ in 0..LOCK_TRIES {
+            let file = self.open_at(LOCK, flags).map_err(said)?;
+            locked(&self.path, lock(&file))?;
+            match statat(&self.directory, LOCK, AtFlags::empty()) {
+                Ok(named) if named.st_ino == file.metadata().map_err(said)?.ino() => return Ok(file),
+                Err(e) if e != Errno::NOENT => return Err(said(e.into())),
+                _ => {}
+            }
+        }
+        let what = format!("{}: others make and remove its lock", self.path.display());
+        Err(Error::new(Kind::Busy, what))
+    }
+
     /// Clones the first unit of a file, which is made for that if none is named, into another. It has more than one:
     /// a whole file can be cloned where the blocks of the file system are larger than a unit, and a part cannot.
     fn try_clone(&self, [from, to]: [&str; 2], source: Option<&str>, unit_bytes: u64) -> Result<bool> {
@@ -181,28 +202,40 @@ impl HostFiles {
 }
 
 impl Files for HostFiles {
+    fn check_writable(&self) -> Result<()> {
+        match self.lock {
+            Lock::Exclusive(_) => Ok(()),
+            _ => {
+                let what = "was opened to read: open the store with `read_only`, or the directory to write";
+                Err(Error::invalid(format!("{} {what}", self.path.display())))
+            }
+        }
+    }
+
     fn names(&self) -> Result<Vec<String>> {
-        let said = |e| not_opened("list", &self.path, e);
-        let entries = std::fs::read_dir(&self.path).map_err(said)?;
+        let said = |e: Errno| not_opened("list", &self.path, e.into());
+        let entries = Dir::read_from(&self.directory).map_err(said)?;
         let mut names = Vec::new();
         for entry in entries {
-            names.extend(entry.map_err(said)?.file_name().into_string());
+            names.extend(entry.map_err(said)?.file_name().to_str().map(String::from));
         }
+        names.retain(|name| ![".", ".."].contains(&name.as_str()));
         names.sort();
         Ok(names)
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn Handle>> {
-        self.handle(name, OpenOptions::new().read(true).write(true).create_new(true))
+        self.open_to_write(name, OFlags::CREATE | OFlags::EXCL)
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Handle>> {
-        self.handle(name, OpenOptions::new().read(true))
+        self.handle(name, OFlags::RDONLY)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        match std::fs::remove_file(self.path.join(name)) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        self.check_writable()?;
+        match unlinkat(&self.directory, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
             // A lack of room would be read as: nothing has changed, and there is room when something is removed.
             Err(e) => Err(Error::new(Kind::Io, format!("remove {name}: {e}"))),
             Ok(()) => Ok(()),
@@ -210,13 +243,15 @@ impl Files for HostFiles {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let result = std::fs::rename(self.path.join(from), self.path.join(to));
-        result.map_err(|e| Error::io(format!("rename {from} to {to}"), e))
+        self.check_writable()?;
+        let result = renameat(&self.directory, from, &self.directory, to);
+        result.map_err(|e| Error::io(format!("rename {from} to {to}"), e.into()))
     }
 
     fn cut(&self, name: &str, bytes: u64) -> Result<()> {
         let said = |e| Error::io(format!("cut {name}"), e);
-        let file = OpenOptions::new().write(true).open(self.path.join(name)).map_err(said)?;
+        self.check_writable()?;
+        let file = self.open_at(name, OFlags::WRONLY).map_err(said)?;
         if file.metadata().map_err(said)?.len() >= bytes {
             file.set_len(bytes).map_err(said)?;
         }
@@ -224,13 +259,12 @@ impl Files for HostFiles {
     }
 
     fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.handle(name, OpenOptions::new().read(true).write(true))?.write(offset, bytes)
+        self.open_to_write(name, OFlags::empty())?.write(offset, bytes)
     }
 
     fn memory(&self, name: &str, bytes: usize) -> Option<Box<dyn Memory>> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(self.path.join(name)).ok()?;
+        self.check_writable().ok()?;
+        let file = self.open_at(name, OFlags::RDWR | OFlags::CREATE).ok()?;
         HostMemory::of(&file, bytes).map(|memory| Box::new(memory) as Box<dyn Memory>)
     }
 
@@ -246,12 +280,14 @@ impl Files for HostFiles {
     }
 
     fn path(&self, name: &str) -> Option<PathBuf> {
-        Some(self.path.join(name))
+        // Its name in the directory that is open. Where the system shows no such paths, nothing can be linked.
+        Some(PathBuf::from(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd())))
     }
 
     fn link(&self, from: &Path, name: &str) -> Result<bool> {
         // Another file system, or one without links: the table is copied.
-        Ok(std::fs::hard_link(from, self.path.join(name)).is_ok())
+        self.check_writable()?;
+        Ok(linkat(CWD, from, &self.directory, name, AtFlags::empty()).is_ok())
     }
 
     fn number(&self) -> Option<u64> {

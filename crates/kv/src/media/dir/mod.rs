@@ -108,12 +108,14 @@ impl Directory {
         Ok(Directory::on(Arc::new(HostFiles::open(path)?), options))
     }
 
-    /// Opens the existing directory at `path` under a shared lock: others may read it meanwhile, but not write.
+    /// Opens the existing directory at `path` under a shared lock: others may read it meanwhile, but not write, nor does
+    /// a store on it. Where it has no lock yet, as a copy of files may, a writer is not kept out.
     pub fn open_read_only(path: &Path, options: DirectoryOptions) -> Result<Arc<Directory>> {
         Ok(Directory::on(Arc::new(HostFiles::open_read_only(path)?), options))
     }
 
-    /// Opens the directory at `path` without a lock, to look at a store that another process may be changing.
+    /// Opens the directory at `path` without a lock, to look at a store that another process may be changing. No
+    /// store on it writes.
     pub fn look(path: &Path) -> Result<Arc<Directory>> {
         Ok(Directory::on(Arc::new(HostFiles::unlocked(path)?), DirectoryOptions::default()))
     }
@@ -210,6 +212,10 @@ fn ending_of(kind: AreaKind) -> &'static str {
 }
 
 impl Media for Directory {
+    fn check_writable(&self) -> Result<()> {
+        self.files.check_writable()
+    }
+
     fn shape(&self) -> MediaShape {
         MediaShape {
             table_bytes: self.options.table_bytes,

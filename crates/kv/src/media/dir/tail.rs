@@ -145,13 +145,17 @@ impl Left {
 
     /// Where the held bytes end in a log whose file has `bytes`; `None` if they cannot follow these.
     pub(super) fn end_behind(&self, bytes: u64) -> Option<u64> {
-        (self.begin <= bytes).then_some(self.begin + self.held.len() as u64)
+        (self.begin <= bytes).then(|| self.end())
+    }
+
+    /// Nobody vouches for where they begin: a checksum takes no secret.
+    fn end(&self) -> u64 {
+        self.begin.saturating_add(self.held.len() as u64)
     }
 
     /// Copies those of the held bytes that lie within `out`, which is the log's from `offset` on.
     pub(super) fn copy_to(&self, offset: u64, out: &mut [u8]) {
-        let (from, to) =
-            (self.begin.max(offset), (self.begin + self.held.len() as u64).min(offset + out.len() as u64));
+        let (from, to) = (self.begin.max(offset), self.end().min(offset + out.len() as u64));
         if from < to {
             let held = &self.held[(from - self.begin) as usize..(to - self.begin) as usize];
             out[(from - offset) as usize..(to - offset) as usize].copy_from_slice(held);
@@ -215,6 +219,16 @@ mod tests {
         fn set(&mut self, at: usize, word: u64) -> bool {
             self.put(at, &word.to_le_bytes())
         }
+    }
+
+    /// Found by `kv_log`, 1: a checksum that holds, and a beginning that nothing can follow.
+    #[test]
+    fn held_bytes_may_claim_to_begin_anywhere() {
+        let left = Left { log: 1, begin: u64::MAX - 3, held: vec![5; 8] };
+        let mut log = vec![7; 20];
+        left.complete(&mut log);
+        left.copy_to(10, &mut log);
+        assert_eq!((log, left.end_behind(20)), (vec![7; 20], None));
     }
 
     #[test]

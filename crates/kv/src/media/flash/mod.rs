@@ -22,6 +22,7 @@ mod read;
 mod rebuild;
 mod stripe;
 mod superblock;
+mod survey;
 mod write;
 
 pub(crate) use list::fuzzed;
@@ -97,6 +98,7 @@ pub(crate) struct Inner {
 struct Counts {
     collections: AtomicU64,
     collected_bytes: AtomicU64,
+    nvram_bytes: AtomicU64,
 }
 
 impl FlashMedia {
@@ -141,7 +143,7 @@ impl FlashMedia {
     ) -> Result<Arc<FlashMedia>> {
         check_shape(&*flash)?;
         let areas = NvramAreas::open(nvram(&*flash)?)?;
-        let pool = Arc::new(Pool::open(flash.clone())?);
+        let pool = Arc::new(Pool::open(flash.clone(), &env)?);
         let submitter = Submitter::new(flash.clone(), env.clone(), schedule);
         let (ledger, collecting, counts) = (Ledger::default(), Mutex::new(()), Counts::default());
         let inner = Inner { flash, env, areas, ledger, pool, submitter, collecting, counts };
@@ -233,11 +235,12 @@ impl Media for FlashMedia {
             runs,
             collections: counts.collections.load(Relaxed),
             collected_bytes: counts.collected_bytes.load(Relaxed),
+            nvram_bytes: counts.nvram_bytes.load(Relaxed),
         })
     }
 
     fn problems(&self) -> Vec<String> {
-        self.inner.pool.problems()
+        self.inner.pool.problems(&self.inner.env)
     }
 
     fn current(&self) -> Result<Option<Vec<u8>>> {
@@ -343,7 +346,9 @@ impl AreaWriter for NvramArea {
         if offset.checked_add(bytes.len()).is_none_or(|end| end > capacity) {
             return Err(Error::new(Kind::NoSpace, "the NVRAM's slot is full"));
         }
-        Ok(self.inner.nvram()?.write_apart(self.start + offset, bytes)?)
+        self.inner.nvram()?.write_apart(self.start + offset, bytes)?;
+        self.inner.counts.nvram_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {

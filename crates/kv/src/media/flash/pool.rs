@@ -17,9 +17,10 @@ use super::dies::{data_units, fill_units, good_dies, wear, width};
 use super::layout::Handle;
 use super::list::Run;
 use super::queue::{Op, Outcome, Submitter};
-use super::rebuild::{Rebuilt, rebuild};
+use super::rebuild::Rebuilt;
 use super::stripe::Supply;
-use super::superblock::{Found, Home, UNIT_BYTES, look};
+use super::superblock::{Home, UNIT_BYTES};
+use super::survey::survey;
 use super::table_bytes;
 use crate::media::Stored;
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,12 +164,12 @@ impl State {
 
 impl Pool {
     /// Looks at the first and last page of every erase block.
-    pub(super) fn open(flash: Arc<dyn Flash>) -> Result<Pool> {
+    pub(super) fn open(flash: Arc<dyn Flash>, env: &Arc<dyn Env>) -> Result<Pool> {
         let indices = 0..flash.geometry().blocks_per_die;
         let widest = indices.map(|index| width(&*flash, index)).max().unwrap_or(0);
         // At least 1, so that without good blocks nothing is wide enough.
         let (width_min, width_least) = ((widest - widest / MISSING_MAX).max(1), widest.div_ceil(2).max(1));
-        let Rebuilt { book, remains, highest, unused, .. } = read_all(&*flash, width_min)?;
+        let Rebuilt { book, remains, highest, unused, .. } = survey(&flash, env, width_min)?;
         let free = unused.into_iter().map(|index| ((wear(&*flash, index), index), width(&*flash, index)));
         let free = free.filter(|(_, width)| *width >= width_least).collect();
         let state = State { free, book, width_min, width_least, remains, highest, ..State::default() };
@@ -432,11 +433,11 @@ impl Pool {
     }
 
     /// Inconsistencies in what is known about superblocks and tables, as messages.
-    pub(super) fn problems(&self) -> Vec<String> {
+    pub(super) fn problems(&self, env: &Arc<dyn Env>) -> Vec<String> {
         let state = self.state.lock();
         let (before, width_min) = (state.book.layouts(), state.width_min);
         drop(state); // Others go on while all of it is read.
-        let found = read_all(&*self.flash, width_min);
+        let found = survey(&self.flash, env, width_min);
         let state = self.state.lock();
         let mut problems = state.book.problems();
         let mut known = vec![0; self.flash.geometry().blocks_per_die as usize];
@@ -476,14 +477,4 @@ fn check(outcome: &Outcome) -> Result<()> {
         Some(FlashError::PowerLost) => Err(FlashError::PowerLost.into()),
         Some(error) => Err(Error::new(Kind::Io, error.to_string())),
     }
-}
-
-/// Reads all superblocks and rebuilds the book.
-fn read_all(flash: &dyn Flash, width_min: usize) -> Result<Rebuilt> {
-    let geometry = flash.geometry();
-    let found =
-        (0..geometry.blocks_per_die).map(|index| look(flash, index)).collect::<Result<Vec<Found>>>()?;
-    let room = data_units(flash, width_min);
-    let book = Book::new(room, fill_units(room, geometry.page_bytes));
-    Ok(rebuild(found, book, flash))
 }

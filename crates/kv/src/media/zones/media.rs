@@ -16,6 +16,10 @@ impl Media for ZoneMedia {
         MediaShape { table_bytes, whole_tables: true, ..self.inner.directory.shape() }
     }
 
+    fn check_writable(&self) -> Result<()> {
+        self.inner.directory.check_writable()
+    }
+
     fn current(&self) -> Result<Option<Vec<u8>>> {
         self.inner.directory.current()
     }

@@ -115,6 +115,8 @@ pub struct Placed {
 pub struct Writing {
     pub user_bytes: u64,
     pub written_bytes: u64,
+    /// Of logs and manifests in NVRAM, for which no flash is programmed.
+    pub nvram_bytes: u64,
     pub written: BTreeMap<&'static str, u64>,
     pub write_amplification: f64,
     pub flushes: u64,
@@ -367,6 +369,7 @@ impl Writing {
         Writing {
             user_bytes: told.user_bytes(),
             written_bytes: told.written_bytes(),
+            nvram_bytes: told.nvram_bytes(),
             written: written.filter(|(_, bytes)| *bytes > 0).collect(),
             write_amplification: told.write_amplification(),
             flushes: told.flushes(),
