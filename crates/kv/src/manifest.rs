@@ -15,15 +15,15 @@ use crate::repair::known;
 use std::sync::Arc;
 use vellum_base::{Cause, Error, Kind, Result};
 
-/// That is written: a manifest says how many older versions a table has.
+/// Version that is written: a manifest says how many older versions a table has.
 const VERSION: u32 = 7;
-/// In the first no table points into a log; in the first two, areas are of version 1. In the fourth only tables have
-/// sums, in those before it nothing has. In the first five a manifest in NVRAM has whole keys, however long.
+/// Versions that are read, too. In 1 no table points into a log; in 1 and 2 areas are of version 1. In 4 only tables
+/// have sums, before it nothing has. Up to 5 a manifest in NVRAM has whole keys, however long.
 const EARLIER: [u32; 6] = [1, 2, 3, 4, 5, 6];
 const CURRENT_BYTES: usize = 28;
 
-/// A manifest in a file may take one in so many bytes of the room on the file system, or this much: each that is begun
-/// takes a few syncs.
+/// A manifest in a file may take one part in `ROOM_PARTS` of the room on the file system, or `EDITS_BYTES_MIN`: each
+/// that is begun takes a few syncs.
 const ROOM_PARTS: u64 = 64;
 const EDITS_BYTES_MIN: u64 = 64 << 10;
 
@@ -40,8 +40,8 @@ impl Current {
         Current { manifest, store, version: VERSION }
     }
 
-    /// Before anything else is written to a store of which an earlier program wrote CURRENT, an edit sets it
-    /// anew: such programs do not know what follows. Without room for that the store opens all the same.
+    /// If an earlier program wrote CURRENT, an edit sets it anew before anything else is written: such programs do not
+    /// know what follows. Without room for that the store opens all the same.
     pub(crate) fn upgrade(self, install: impl FnOnce() -> Result<()>) -> Result<()> {
         if self.version == VERSION {
             return Ok(());
@@ -116,8 +116,8 @@ pub(crate) fn read_what_can_be(media: &dyn Media, number: u64, store: Option<u64
     Ok(records.filter_map(|(_, edit)| Edit::decode(edit).ok()).collect())
 }
 
-/// The number of the store of which these areas are left: what CURRENT says, else the newest manifest that does, else
-/// the newest log. An error if that cannot be read now: an older one may be of another store.
+/// The number of the store that left these areas: what CURRENT says, else the newest manifest that does, else the
+/// newest log. An error if that cannot be read now: an older one may be of another store.
 pub(crate) fn store_of_remains(media: &dyn Media, areas: &[Area]) -> Result<Option<u64>> {
     if let Ok(Some(bytes)) = known(media.current())?
         && let Ok(current) = Current::decode(&bytes)
@@ -195,8 +195,8 @@ impl Manifest {
         self.begin(whole(), number())
     }
 
-    /// An edit that counts itself, and so many bytes that are written with it, where a manifest is a file. In NVRAM it
-    /// is brief, so that it has room for tables however long their keys are.
+    /// An edit that counts itself, and `with_it` bytes that are written with it, where a manifest is a file. In NVRAM
+    /// it is brief, so that it has room for tables however long their keys are.
     fn counted(&self, edit: &Edit, with_it: usize) -> Vec<u8> {
         if !self.media.shape().areas_are_files {
             return edit.clone().brief().encode();
@@ -244,7 +244,7 @@ impl Manifest {
         }
     }
 
-    /// Size at which the next manifest is begun, if the first edit of this one, the complete state, has so many bytes.
+    /// Size at which the next manifest is begun; the first edit of this one, the complete state, has `whole` bytes.
     fn bytes_max(&self, whole: u64) -> u64 {
         let (shape, room) = (self.media.shape(), self.media.room_bytes());
         match shape.areas_are_files {

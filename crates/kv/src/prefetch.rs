@@ -31,7 +31,7 @@ impl<T: Send + 'static> Prefetch<T> {
 }
 
 impl<T> Drop for Prefetch<T> {
-    /// Nobody reads for who has given up.
+    /// Waits for the task: it must not outlive its caller.
     fn drop(&mut self) {
         self.task.take().into_iter().for_each(Task::join);
     }

@@ -112,8 +112,8 @@ pub(super) fn write_out(
     finish(begun.table, data, &notes, (meta, origin), seed, 0)
 }
 
-/// Of several records of a key in one segment the last counts, and the hint names no other. Keys whose hashes meet are
-/// told apart: what hides the record of one must not be missing.
+/// Of several records of one key in a segment the last counts, and the hint lists only that one. Keys whose hashes
+/// collide are compared: the hint must not lack a record that hides another.
 fn newest(notes: Vec<Note>, data: &[u8]) -> Vec<Note> {
     let key = |note: &Note| match decode(&data[note.offset as usize..]) {
         Some((Item::Record(record), _)) => record.key,
@@ -128,10 +128,10 @@ fn newest(notes: Vec<Note>, data: &[u8]) -> Vec<Note> {
 fn collect_loop(core: &Core) {
     core.env.give_way();
     let pick = |state: &mut State| {
-        // Somebody who was asked to collect does not pick twice.
+        // Only one collection runs at a time.
         let picked = if state.is_collecting { None } else { core.pick_in(state, state.is_short) };
         let Some(picked) = picked else {
-            // What was written since may have made it worth nothing: whoever waits for it is to look again.
+            // Writes since may have made a collection pointless: those who wait for one must check again.
             core.state.found_nothing();
             return None;
         };
@@ -141,7 +141,7 @@ fn collect_loop(core: &Core) {
     while let Some((picked, prospects)) = core.state.next_work(pick) {
         let rounds = core.obsolete.rounds();
         match core.erase_after(core.collect(picked).map(drop), rounds) {
-            // The segment says so itself from now on, and whoever reads it is told.
+            // The segment is marked as skipped, and readers of the record get the error.
             Err(error) if error.kind() == Kind::Corrupt => {}
             Ok(()) => {}
             Err(error) if error.kind() == Kind::NoSpace => core.found_no_room(prospects),

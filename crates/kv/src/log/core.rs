@@ -35,7 +35,7 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Cause, Env, Error, IoClass, Kind, Result};
 
-/// Tables too small for what is to be written that are tried, at most.
+/// Most tables that are tried and found too small for what is to be written.
 const TRIES: usize = 8;
 
 /// See the module.
@@ -54,7 +54,7 @@ pub(crate) struct Core {
     pub view: ArcSwap<View>,
     pub writer: Mutex<Writer>,
     pub wal: Mutex<Wal>,
-    /// Who changes pointers of the index.
+    /// Held while pointers of the index are changed.
     pub moves: Mutex<()>,
     pub manifest: Mutex<CurrentManifest>,
     pub state: Shared<State>,
@@ -63,7 +63,7 @@ pub(crate) struct Core {
     pub counts: Counts,
     pub looks: Looks,
     pub collected: Mutex<Collected>,
-    /// Of the store's life before it was opened.
+    /// Counters from before this opening.
     pub before: Lifetime,
 }
 
@@ -93,9 +93,9 @@ pub(crate) struct State {
     pub is_short: bool,
     /// A segment is being written to a table.
     pub is_sealing: bool,
-    /// Somebody collects.
+    /// A collection runs.
     pub is_collecting: bool,
-    /// What there was when collecting found no room last.
+    /// The prospects when collecting last found no room.
     pub found_no_room: Option<Prospects>,
     /// [`Obsolete::rounds`] when the store began to rest.
     pub rested_rounds: u64,

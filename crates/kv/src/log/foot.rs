@@ -7,12 +7,12 @@ use crate::journal::SegmentMeta;
 use vellum_base::{Error, Kind, Result};
 
 const MAGIC: &[u8; 4] = b"VKSF";
-/// In the first, there is no origin; in the first two, there are no sums.
+/// Version 1 has no origin; versions 1 and 2 have no sums.
 const VERSION: u32 = 3;
-/// Those of the first version end there.
+/// Length of a foot of version 1.
 const FIRST_FOOT_BYTES: usize = 56;
 const NUMBERS_AT: usize = FIRST_FOOT_BYTES + 40;
-/// Most numbers of each kind. What is left out is not known.
+/// Most numbers of each kind; any more are left out.
 const NUMBERS_MAX: usize = 200;
 const SUMS_AT: usize = UNIT_BYTES - 8;
 
@@ -26,8 +26,8 @@ pub(crate) struct Origin {
     /// What it was made of: segments that were collected together, or logs that a repair took it from. As long as all
     /// of them are there, nothing is lost without it.
     pub sources: Vec<u64>,
-    /// Of so many of them, from the first on, all that counts is here, or in others that were made with this one and
-    /// before it. They count until a manifest that does not name them is durable; only then is the first of them
+    /// Of the first `consumed` of them, all that counts is here, or in segments that were made together with this one
+    /// and before it. They count until a manifest that does not name them is durable; only then is the first of them
     /// erased.
     pub consumed: usize,
     /// Replaced for good before this segment was written, and perhaps still on the medium.
@@ -45,13 +45,13 @@ pub(crate) struct Foot {
     /// Bytes of bubbles.
     pub bubble_bytes: u64,
     pub hint_units: u64,
-    /// None of the first version.
+    /// `None` in version 1.
     pub origin: Option<Origin>,
-    /// None of the first two versions.
+    /// `None` in versions 1 and 2.
     pub sums: Option<Sums>,
 }
 
-/// Of what a segment is made of ([`crate::sum`]).
+/// Sums of the parts of a segment ([`crate::sum`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     pub records: u32,
@@ -117,7 +117,7 @@ impl Foot {
         })
     }
 
-    /// True if the manifest tells of other records.
+    /// True if the manifest describes other records.
     pub(crate) fn is_another(&self, told: &SegmentMeta) -> bool {
         told.sum.is_some() && told.sum != self.sums.map(|sums| sums.records)
     }
@@ -155,7 +155,7 @@ impl Origin {
     }
 }
 
-/// The checksum of a foot: of less if it is of the first version.
+/// The checksum of a foot; in version 1 it covers fewer bytes.
 fn crc_of(unit: &[u8]) -> u32 {
     let end = if u32_at(unit, 8) == 1 { FIRST_FOOT_BYTES } else { UNIT_BYTES };
     vellum_codes::crc32c(&unit[8..end])

@@ -12,7 +12,7 @@ pub(crate) const HASH_BITS: u32 = 40;
 const NOTE_BYTES_MAX: usize = 6 + 5 + 5;
 const UNIT_HEAD_BYTES: usize = 8;
 
-/// A key's hash: a secret seed, so that nobody chooses keys that meet.
+/// A key's hash. The seed is secret, so that nobody can choose keys whose hashes collide.
 pub(crate) fn hash_of(seed: u64, key: &[u8]) -> u64 {
     vellum_codes::fingerprint::seeded64(seed, key) >> (64 - HASH_BITS)
 }
@@ -28,7 +28,7 @@ pub(crate) struct Note {
     pub twin: bool,
 }
 
-/// Most units of a hint for so many records.
+/// Most units of a hint for `records` records.
 pub(crate) fn units_max(records: u64) -> u64 {
     let in_unit = (UNIT_BYTES - UNIT_HEAD_BYTES) / NOTE_BYTES_MAX;
     records.div_ceil(in_unit as u64)

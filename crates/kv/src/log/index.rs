@@ -101,7 +101,7 @@ impl Index {
         }
     }
 
-    /// Appends an entry whose hash is not below those before it: how an index is filled that nobody reads yet.
+    /// Appends an entry whose hash is not below the ones before: fills an index that nobody reads yet.
     pub(crate) fn push(&self, hash: u64, pointer: Pointer) {
         let mut stripe = self.stripe(hash).write();
         let entry = entry_of(self.fragment(hash), pointer);
@@ -273,9 +273,9 @@ impl Bucket {
         }
     }
 
-    /// Those without a bit, and those with it.
+    /// Entries without a bit, and entries with it.
     fn split(self, bit: u64) -> [Bucket; 2] {
-        // All bits above are the same for all, so those with it come last.
+        // The bits above are the same for all entries, so those with it come last.
         let at = (0..self.len()).position(|at| self.entry(at) & bit != 0).unwrap_or(self.len()) * ENTRY_BYTES;
         let half = |bytes: &[u8]| Bucket { bytes: bytes.to_vec() };
         [half(&self.bytes[..at]), half(&self.bytes[at..])]
@@ -310,7 +310,7 @@ mod tests {
             let mut rng = SmallRng::seed_from_u64(seed);
             let index = Index::new(0);
             let mut model: BTreeMap<u64, Vec<Pointer>> = BTreeMap::new();
-            // Some seeds have keys whose hashes meet, and buckets that are full of them.
+            // Some seeds give keys whose hashes collide, and fill buckets with them.
             let mask = [u64::MAX, 0xFF_F000_0FFF, 0x3FF][seed as usize % 3] & ((1 << HASH_BITS) - 1);
             for pointer in 0..60_000 {
                 let hash = rng.random::<u64>() & mask;

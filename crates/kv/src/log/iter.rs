@@ -25,7 +25,7 @@ impl Iter {
         Iter { core, hash: 0, pointers: Vec::new(), view: None }
     }
 
-    /// Gathers the next, all of which can be read in one view.
+    /// Gathers the next pointers, all of which can be read in one view.
     fn gather(&mut self) {
         let from = self.hash;
         loop {

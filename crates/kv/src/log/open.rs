@@ -103,7 +103,7 @@ impl Content {
     }
 }
 
-/// Takes a batch: records, of which all but the last say that more follow.
+/// Takes a batch: records, where all but the last say that more follow.
 pub(crate) fn take_batch(content: &mut Content, batch: Payload<'_>) -> Result<u64> {
     let payload = batch.bytes;
     let (mut items, mut count, mut more) = (Items::new(payload, 0), 0, true);
@@ -197,7 +197,7 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     }
     // What was read from them may never have been synced, and what is written from now on builds on it.
     kept.into_iter().try_for_each(|log| media.sync_area(Area::log(log)))?;
-    // And what goes now is what the manifest does not name, as far as it was written: that must be safe before.
+    // What is removed next is what the manifest, as far as it was written, does not name: it must be safe before.
     media.sync_area(Area::manifest(current.manifest))?;
     leftovers.remove(&*media, || core.install(Edit::default(), |_, _| ()))?;
     current.upgrade(|| core.install(Edit::default(), |_, _| ()))?;
@@ -242,7 +242,7 @@ impl Opening {
         let last_seq = logs.last().map_or(0, |log| log.last_seq).max(said.floors.last_seq);
         let mut memory = segments_of(&logs, &self.limits, &*self.media);
         drop(logs);
-        // The data of one that collecting makes may be as long as a table of those that are there.
+        // The data of a segment that collection makes may be as long as the longest table that exists.
         let largest =
             said.segments.iter().map(|meta| meta.bytes).chain(memory.iter().map(OfLogs::table_bytes));
         let largest = largest.chain([self.limits.segment_bytes]).max().unwrap_or(0);
@@ -331,11 +331,11 @@ impl OfLogs {
     }
 }
 
-/// Logs belong to the segment that they fit into. One that is too long is cut: where tables take whole superblocks
-/// there may be none as large as that which it was written for, for what they list, or for blocks that have become
-/// bad. It belongs to the last segment of it then, so it is read again if not all of them come to be tables, and what
-/// is in one is hidden by what is read. Where segments are shorter now than they were, there may be fewer tables free
-/// than so many pieces need, and one for collecting: then they are as long as a table has room for.
+/// A log belongs to the segment that it fits into. A log that is too long is cut: where tables take whole superblocks,
+/// none may be as large as the one that it was written for, because of what they list, or of blocks that have become
+/// bad. A cut log belongs to the last of its segments, so it is read again unless all of them become tables, and what
+/// is read hides what is in these. Where segments are shorter than they were, there may be too few free tables for such
+/// pieces and for a collection: then the pieces are as long as a table has room for.
 fn segments_of(logs: &[LogRead<Content>], limits: &Limits, media: &dyn Media) -> Vec<OfLogs> {
     let whole_tables = media.shape().whole_tables;
     let short = cut_for(logs, limits.logs_max, cut_bytes(limits, whole_tables));
@@ -363,12 +363,12 @@ fn cut_for(logs: &[LogRead<Content>], logs_max: usize, most: u64) -> Vec<OfLogs>
     all
 }
 
-/// Bytes of a segment's table that logs are cut for.
+/// Bytes of a table that logs are cut to fit.
 pub(crate) fn cut_bytes(limits: &Limits, whole_tables: bool) -> u64 {
     if whole_tables { limits.segment_bytes / 8 * 7 } else { limits.segment_bytes }
 }
 
-/// Fills the last segment with records, and others as they are needed.
+/// Fills the last segment with records, and adds more segments as needed.
 pub(crate) fn cut(bytes: &[u8], most: u64, all: &mut Vec<OfLogs>) {
     for (at, _, length) in Items::new(bytes, 0) {
         if !all.last().is_some_and(|last| last.records == 0 || last.fits(length, 1, most)) {

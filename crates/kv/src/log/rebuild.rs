@@ -49,7 +49,7 @@ impl Rebuild<'_> {
         }
     }
 
-    /// `Err` of the segment whose hint does not check out.
+    /// `Err` with the index of the segment whose hint does not check out.
     fn merge(&self, damaged: &[bool]) -> Result<std::result::Result<Index, usize>> {
         let mut hints = Vec::with_capacity(self.segments.len());
         for (at, segment) in self.segments.iter().enumerate() {
@@ -100,7 +100,7 @@ impl Rebuild<'_> {
     fn settle(&self, group: &mut Vec<Noted>, index: &Index) -> Result<()> {
         group.sort_unstable_by_key(|(at, note)| Reverse((*at, note.offset)));
         for (number, noted) in group.iter().enumerate() {
-            // Those that are hidden hide others: a delete that seems to be of another key is one of these.
+            // Hidden records hide others, too: for instance a delete that seems to be of another key.
             if self.is_hidden(noted, &group[..number])? {
                 continue;
             }
@@ -180,8 +180,8 @@ mod tests {
         Store::open(media, env, options).unwrap()
     }
 
-    /// Keys whose hashes meet, as nobody finds them who does not know the seed. It differs from run to run: of so
-    /// many keys, sixteen pairs meet on average.
+    /// Keys whose hashes collide; nobody who does not know the seed can choose them. It differs from run to run: of
+    /// this many keys, sixteen pairs collide on average.
     fn twins(store: &Store) -> Vec<Vec<u8>> {
         let key = |n: u32| format!("key{n}").into_bytes();
         let mut hashes: Vec<(u64, u32)> = (0..6_000_000).map(|n| (store.core.hash(&key(n)), n)).collect();

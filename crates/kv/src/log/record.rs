@@ -86,7 +86,7 @@ pub(crate) fn write_bubble(bytes: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Completes the head at `start`; the checksum covers the head and so many bytes behind it.
+/// Completes the head at `start`; the checksum covers the head and `checked` bytes behind it.
 fn finish(out: &mut [u8], start: usize, word: u32, checked: usize) {
     out[start + 4..start + 8].copy_from_slice(&word.to_le_bytes());
     let crc = vellum_codes::crc32c(&out[start + 4..start + HEAD_BYTES + checked]);
@@ -121,7 +121,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
     let record = |kind, key, value| {
         Item::Record(Record { kind, key, value, more: word & MORE != 0, twin: word & TWIN != 0 })
     };
-    // What takes no time is looked at first.
+    // Cheap checks come first.
     let item = match kind {
         BUBBLE => Item::Bubble,
         0 => {

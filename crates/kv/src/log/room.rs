@@ -21,7 +21,7 @@ fn full() -> Error {
     Error::new(Kind::NoSpace, "the medium is full; delete keys, drop iterators, then compact")
 }
 
-/// What it depends on whether collecting finds room.
+/// What decides whether collecting finds room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prospects {
     /// Bytes, or tables, that are free.
@@ -42,8 +42,8 @@ impl Core {
         self.state.lock().found_no_room = Some(Prospects { room, ..before });
     }
 
-    /// True unless collecting found no room, and since then there is no more, nor less to be copied: it programs tables
-    /// before it finds that they are too few.
+    /// False if collecting found no room, and since then no room was added, nor is there less to be copied: it programs
+    /// tables before it finds that they are too few.
     fn may_find_room(&self, state: &State) -> bool {
         state.found_no_room.is_none_or(|then| {
             let now = self.prospects();
@@ -85,9 +85,8 @@ impl Core {
         shape.manifest_bytes.saturating_sub(used as u64) / SEGMENT_MANIFEST_BYTES as u64
     }
 
-    /// Leaves the last table that is free to whoever collects, who gives some back: a segment of the last life has none
-    /// set aside. Waits for those who are busy. An error as long as there is anything to collect that nobody collects
-    /// unasked.
+    /// Leaves the last free table to collection, which frees more: a segment from before this opening has none set
+    /// aside. Waits for tasks that are busy. An error as long as there is garbage that no task collects unasked.
     pub(crate) fn let_collect_first(
         &self,
         has_waited: &mut bool,
@@ -112,7 +111,7 @@ impl Core {
                 self.erase_obsolete().map_err(|error| self.state.poison(error))?;
                 state = self.state.lock();
             } else if self.has_garbage() && self.media.tables_free() < 2 {
-                return Err(full()); // nor was anything erased since everybody looked
+                return Err(full()); // nor was anything erased since the last look
             } else {
                 break;
             }
@@ -120,7 +119,7 @@ impl Core {
         Ok(())
     }
 
-    /// Does what needs room. Who collects, or seals, may have taken the last that is free, and gives some back.
+    /// Does what needs room. A collection or a seal may hold the last free table, and give some back: waits for that.
     pub(crate) fn when_free<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
         self.counts.stall(&*self.env, |has_waited| self.act_when_free(has_waited, act))
     }
@@ -174,7 +173,7 @@ impl Core {
         self.state.check_writable()
     }
 
-    /// Waits until so many tables are free, which counts as a stall; an error if collecting will not bring that about.
+    /// Waits until `wanted` tables are free, which counts as a stall; an error if collecting will not bring that about.
     pub(crate) fn wait_for_tables(&self, wanted: u64) -> Result<()> {
         self.counts.stall(&*self.env, |has_waited| self.tables_in_time(has_waited, wanted))
     }
@@ -198,7 +197,7 @@ impl Core {
             let (state, changed) = self.wait_for_change(state, true)?;
             drop(state);
             *has_waited |= changed;
-            // Room may have been won after everybody had looked.
+            // Room may have been won since the last look.
             if !changed && self.free_tables() < wanted {
                 return Err(full());
             }
@@ -221,7 +220,7 @@ impl Core {
         if !self.obsolete.may_win(rounds) {
             return Ok((state, false));
         }
-        // Whoever read last let go, or something was erased, after everybody had looked.
+        // The last reader let go, or something was erased, since the last look.
         drop(state);
         self.erase_obsolete().map_err(|error| self.state.poison(error))?;
         let mut state = self.state.lock();
@@ -229,7 +228,7 @@ impl Core {
         Ok((state, true))
     }
 
-    /// Handles an error of a seal, which began after so many [`crate::obsolete::Obsolete::rounds`]. If it found no
+    /// Handles an error of a seal, which began after `rounds` ([`crate::obsolete::Obsolete::rounds`]). If it found no
     /// room, it waits while collecting may win some; the store rests if that does not.
     pub(crate) fn rests_or_poisoned(&self, error: Error, rounds: u64) {
         let has_won = || self.obsolete.may_win(rounds);
@@ -253,15 +252,15 @@ impl Core {
         self.has_won_room(&mut state);
     }
 
-    /// What rests, or waits, may have room now. Who still has none says so again.
+    /// Tasks that rest, or wait, may have room now. Those that still have none say so again.
     pub(crate) fn has_won_room(&self, state: &mut State) {
         state.is_short = false;
         self.state.try_again(state);
         self.state.wake_all();
     }
 
-    /// Waits for a task, where room is `short` for one that collects, if there is something to collect. A task that is
-    /// woken for nothing wakes everybody who waits, and so on: in virtual time no time would pass.
+    /// Waits for a task; where room is `short`, wakes the one that collects, if there is something to collect. A task
+    /// that is woken for nothing wakes all who wait, and so on: in virtual time no time would pass.
     fn wait_for_tasks(&self, state: &mut MutexGuard<'_, State>, short: bool) {
         state.is_short |= short;
         if short && !state.is_collecting && self.pick_in(state, true).is_some() {

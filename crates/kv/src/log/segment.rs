@@ -40,7 +40,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// For segments whose data have at most so many bytes, [`DATA_BYTES_MAX`] at most.
+    /// For segments whose data have at most `data_bytes`, which is at most [`DATA_BYTES_MAX`].
     pub(crate) fn new(data_bytes: u64) -> Layout {
         Layout { offset_bits: (data_bytes / 8).saturating_sub(1).max(1).ilog2() + 1 }
     }
@@ -132,7 +132,7 @@ impl Drop for Segment {
     }
 }
 
-/// Where whoever reads goes on.
+/// What a read needs besides its place.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading<'a> {
     pub env: &'a dyn Env,
@@ -279,7 +279,7 @@ impl Segment {
         Ok((notes, sum))
     }
 
-    /// An error if the manifest tells of other records than have this sum.
+    /// An error if the manifest states another sum of the records.
     pub(crate) fn check_sum(&self, sum: u32) -> Result<()> {
         match self.meta() {
             Some(SegmentMeta { number, sum: Some(told), .. }) if *told != sum => Err(Error::corrupt(
@@ -301,8 +301,8 @@ pub(crate) fn note_of(record: &Record<'_>, seed: u64, offset: u64, bytes: usize)
     }
 }
 
-/// Ends a segment of which `data_bytes` were written but for `tail`: the rest of it, its hint, its foot. Returns what
-/// the manifest is to say of it, sum and all; it is safe then.
+/// Ends a segment whose `data_bytes` were written up to `tail`: writes that, its hint, and its foot. Returns what the
+/// manifest is to say of it, with the sum; it is safe then.
 pub(crate) fn finish(
     mut table: Box<dyn TableWriter>,
     mut tail: Vec<u8>,
@@ -336,7 +336,7 @@ pub(crate) struct HintReader {
     /// Where the segment's last record ends.
     data_bytes: u64,
     notes: std::vec::IntoIter<Note>,
-    /// Of the units that were read, and what that is to be in the end.
+    /// Sum of the units that were read, and the expected sum of all.
     sum: u32,
     told: Option<u32>,
 }
@@ -346,7 +346,7 @@ const HINT_BYTES: u64 = 64 << 10;
 
 impl HintReader {
     /// `Corrupt` if the segment's foot does not check out, or is another's: then there is no hint. `Unsupported` if the
-    /// segment is of another store, and nothing else would tell: then nothing of it is to be read.
+    /// segment is of another store, and nothing else would show that: then nothing of it is to be read.
     pub(crate) fn open(segment: &Segment, seed: u64, reading: Reading<'_>) -> Result<HintReader> {
         let Home::Table(table, meta) = &segment.home else {
             return Err(Error::corrupt("a segment in memory has no hint"));
@@ -355,7 +355,7 @@ impl HintReader {
         let last = meta.bytes.checked_sub(UNIT_BYTES as u64).ok_or_else(|| segment.damage(0))?;
         reading.env.sleep_until(table.read(last, &mut unit, reading.class)?);
         let foot = Foot::read(&unit)?;
-        // Else the sum of its records tells.
+        // With a sum in the manifest, that shows it.
         if foot.seed != seed && meta.sum.is_none() {
             let what =
                 format!("segment {} is of another store: put there what belongs to this one", meta.number);

@@ -191,7 +191,7 @@ impl fmt::Debug for Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // An error has nowhere to go; whoever wants it calls `close`.
+        // A drop cannot report an error; callers who need it use `close`.
         let _ = self.shut();
     }
 }

@@ -66,7 +66,7 @@ impl Core {
         read_logs(&*self.media, &self.media.areas()?, &said, how).map(drop)
     }
 
-    /// Of a log that is written meanwhile, all but its end.
+    /// Checks a log that may be being written, all but its end.
     fn verify_log(&self, area: Area) -> Result<()> {
         let bytes = self.media.read_area(area)?;
         let store = Some(self.manifest.lock().manifest.store());
@@ -151,7 +151,7 @@ impl Segment {
     }
 }
 
-/// What the index met already is one problem.
+/// A problem that the index has reported is not repeated.
 fn say_once(seen: &mut Verified, error: Error) {
     let problem = error.to_string();
     if !seen.problems.contains(&problem) {

@@ -26,11 +26,11 @@ use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::{Mutex, MutexGuard, RwLock};
 use vellum_base::{Cause, Error, IoClass, Kind, Result};
 
-/// Tables that puts leave free for collecting, and that deletes do.
+/// Tables that puts leave free for collecting, and those that deletes leave.
 const SPARE_TABLES: u64 = 3;
 const SPARE_FOR_DELETES: u64 = 1;
 
-/// Who may write has this.
+/// State that belongs to the task that writes.
 pub(crate) struct Writer {
     pub next_seq: u64,
     pub open: Option<Open>,
@@ -62,7 +62,7 @@ pub(crate) struct Frozen {
     pub lacks_table: AtomicBool,
 }
 
-/// Bytes of a table for a segment with so many bytes of data, in so many records.
+/// Bytes of a table for a segment with `data_bytes` of data in `records` records.
 pub(crate) fn table_bytes(data_bytes: u64, records: u64) -> u64 {
     data_bytes.next_multiple_of(UNIT_BYTES as u64) + (units_max(records) + 1) * UNIT_BYTES as u64
 }
@@ -76,12 +76,12 @@ struct Entry<'a> {
     found: Found,
 }
 
-/// What is there of a key.
+/// What the store has of a key.
 #[derive(Default)]
 struct Found {
     /// Candidates that were looked at.
     pointers: Vec<Pointer>,
-    /// Of the segments that they name: slots are used again.
+    /// Accounts of the segments that they point into: slots are reused.
     accounts: Vec<Arc<Account>>,
     /// Its record, and how many bytes that takes.
     record: Option<(Pointer, usize)>,
@@ -100,7 +100,7 @@ impl Entry<'_> {
 }
 
 impl Open {
-    /// True if it can take `bytes` more in so many records.
+    /// True if it can take `bytes` more in `records` records.
     fn fits(&self, bytes: usize, records: usize, segment_bytes: u64) -> bool {
         let capacity =
             self.table.as_ref().map_or(segment_bytes, |begun| begun.table.capacity().min(segment_bytes));
@@ -169,7 +169,7 @@ impl Core {
         all
     }
 
-    /// Looks what is there of a key.
+    /// Looks up what the store has of a key.
     fn look(&self, entry: &mut Entry<'_>) -> Result<()> {
         let mut found = Found::default();
         let view = self.candidates(entry.hash, &mut found.pointers);
@@ -209,7 +209,7 @@ impl Core {
         Ok(())
     }
 
-    /// Returns up to where the log is to be synced for it; `None` if there is nothing left to be done.
+    /// Returns up to where the log is to be synced for it; `None` if nothing is left to be done.
     fn write_locked(
         &self,
         writer: &mut MutexGuard<'_, Writer>,
@@ -222,7 +222,7 @@ impl Core {
         self.state.check_writable()?; // it may have failed since this one began
         let moves = self.moves.lock();
         self.look_again(&mut entries)?;
-        // A batch may hold two keys whose hashes meet.
+        // A batch may hold two keys whose hashes collide.
         if entries.len() > 1 {
             find_twins(&mut entries);
         }
@@ -373,15 +373,15 @@ impl Core {
         Ok(())
     }
 
-    /// Waits until everything up to `upto` that was handed to the background is a table; not for what comes later, or
-    /// this might not end beside writers.
+    /// Waits until everything up to `upto` that was handed to the background is a table; not for anything later: this
+    /// must end while others write.
     pub(crate) fn wait_for_seals(&self, upto: u64) -> Result<()> {
         let is_done = |state: &State| state.frozen.front().is_none_or(|oldest| oldest.last_seq > upto);
         self.wait_until(is_done)
     }
 }
 
-/// Marks keys of a batch whose hashes are the same: each is there when the next is written.
+/// Marks keys of a batch whose hashes are equal: each exists when the next is written.
 fn find_twins(entries: &mut [Entry<'_>]) {
     let mut seen: BTreeMap<u64, usize> = BTreeMap::new();
     entries.iter().for_each(|entry| *seen.entry(entry.hash).or_default() += 1);

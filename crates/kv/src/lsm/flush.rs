@@ -5,7 +5,7 @@
 //!    it.
 //! 2. Readers see each entry of the memtable exactly once: tables are added to the view when the memtable is removed.
 //! 3. The memtable leaves the queue last, as there is room for another log only when its own are removed.
-//! 4. By then the flush holds no table: who looks for room while nothing is under way takes what is held for what
+//! 4. By then the flush holds no table: a search for room while nothing is under way takes what is held for what
 //!    readers hold, and gives up.
 
 use crate::journal::{Area, Edit, TableMeta};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, IoClass, Result};
 
-/// Logs are kept only if at least one in so many bytes written to them belongs to a newest value.
+/// Logs are kept only if at least one in this many bytes written to them belongs to a newest value.
 const GARBAGE_PARTS_MAX: u64 = 2;
 /// A memtable normally has one log, or two. More come from openings too short to fill a memtable; keeping each as an
 /// open file would gain little.

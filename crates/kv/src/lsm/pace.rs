@@ -16,7 +16,7 @@ use vellum_base::sync::atomic::Ordering::Relaxed;
 
 /// Delays are accumulated until they reach this: shorter sleeps are inexact.
 const DELAY_MIN: Nanos = Nanos::from_ms(1);
-/// Who slept for longer might sleep past what it waits for, as the last flush may have been uncommonly slow.
+/// A longer sleep might outlast what it is for, as the last flush may have been uncommonly slow.
 const DELAY_MAX: Nanos = Nanos::from_ms(100);
 /// Delay of a write under LevelDB's rules (`MakeRoomForWrite`).
 const LEVELDB_DELAY: Nanos = Nanos::from_ms(1);
@@ -37,7 +37,7 @@ impl Ahead {
 }
 
 impl Core {
-    /// Until when to delay who just wrote so many bytes, and found `tables` in level 0 and memtables `waiting`.
+    /// Until when to delay a writer that wrote `bytes`, and found `tables` in level 0 and memtables `waiting`.
     pub(crate) fn delay_until(
         &self,
         ahead: &mut Ahead,
@@ -59,7 +59,7 @@ impl Core {
         }
     }
 
-    /// Notes that a memtable of so many bytes took `elapsed` to be flushed.
+    /// Notes that a memtable of `bytes` took `elapsed` to be flushed.
     pub(crate) fn note_flush(&self, bytes: usize, elapsed: Nanos) {
         if bytes < self.memtable_bytes_max() / 2 {
             return; // what any flush takes would count for too much

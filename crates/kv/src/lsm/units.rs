@@ -6,7 +6,7 @@ use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) struct Units(Box<[AtomicU64]>);
 
 impl Units {
-    /// None of so many.
+    /// An empty set of `units` units.
     pub(crate) fn of(units: usize) -> Units {
         Units((0..units.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
@@ -29,7 +29,7 @@ impl Units {
         self.0.iter().for_each(|word| word.store(0, Relaxed));
     }
 
-    /// Those that it has, in order.
+    /// The units in the set, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
         self.0.iter().enumerate().flat_map(|(at, word)| {
             let mut bits = word.load(Relaxed);
@@ -45,15 +45,15 @@ impl Units {
 /// Bytes that have a bit, or a unit where that has more. A bit for each unit of 64 bytes would be a 512th of a table.
 const BLOCK_BYTES: usize = 1024;
 
-/// Units of a table, as far as blocks of it tell them apart.
+/// A set of units of a table, as exact as its blocks.
 pub(crate) struct Blocks {
     marked: Units,
-    /// Of a block.
+    /// Units of a block.
     units: usize,
 }
 
 impl Blocks {
-    /// None of so many units.
+    /// An empty set of `units` units.
     pub(crate) fn of(units: usize, unit_bytes: usize) -> Blocks {
         let of_block = (BLOCK_BYTES / unit_bytes).max(1);
         Blocks { marked: Units::of(units.div_ceil(of_block)), units: of_block }

@@ -54,7 +54,7 @@ pub(crate) fn check_empty(media: &dyn Media) -> Result<()> {
     }
 }
 
-/// Copies so many bytes: each piece is read, and then written, at its offset.
+/// Copies `bytes` bytes: each piece is read, and then written, at its offset.
 pub(crate) fn copy(
     bytes: u64,
     read: impl Fn(u64, &mut [u8]) -> Result<()>,

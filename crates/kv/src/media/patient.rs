@@ -12,7 +12,7 @@ const PIECE_BYTES: usize = 4096;
 /// See the module.
 pub(crate) struct Patient(Arc<dyn Media>);
 
-/// What a device fails once it may do the next time.
+/// Tries twice: what a device cannot do once it may do the next time.
 pub(super) fn twice<T>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
     match read() {
         Err(error) if error.kind() == Kind::Io => read(),

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Cause, Error, IoClass, Kind, Nanos, Result};
 
-/// One for each so many bytes of a segment, or little more, are kept: they take as much memory as two segments.
+/// At most about one [`Move`] per this many bytes of a segment is kept: all take as much memory as two segments.
 const MOVE_SHARE: u64 = 24;
-/// Where more comes of segments than there were, so many fit between two orders, and between those as many again.
+/// Where more segments come out than went in, this many fit between two orders, and as many again between two of these.
 const SPREAD: u64 = 256;
 
 /// A record that was copied.
@@ -41,7 +41,7 @@ pub(super) struct Copied<'a> {
     deletes: Vec<u64>,
     /// The same of the segment that was copied when the last new one ended: it may be in that in part.
     split_deletes: Vec<u64>,
-    /// So many of the old ones are in them with all that they have.
+    /// Number of the old ones that were copied completely.
     pub consumed: usize,
     /// Most bytes of a new one's table.
     bytes_max: u64,
@@ -86,7 +86,7 @@ impl<'a> Copied<'a> {
         let (mut writing, mut ahead) = (None, None);
         for (number, segment) in segments.iter().enumerate() {
             let reading = ahead.take().unwrap_or_else(|| read(self.core, segment));
-            // What the device cannot read is passed by, as what does not check out.
+            // What the device cannot read is skipped, like what does not check out.
             let data = reading.wait().map_err(|error| match error.kind() {
                 Kind::Io => Error::corrupt(error.to_string()),
                 _ => error,
@@ -99,8 +99,8 @@ impl<'a> Copied<'a> {
                     segment.account.is_skipped.store(true, Relaxed);
                 }
             })?;
-            // There is memory for so many. If fewer segments came of it, that is worth it: else it might be done again
-            // and again.
+            // The memory for moves is used up. It is worth stopping here if this made fewer segments; else it might be
+            // done again and again.
             let (taken, made) = (number + 1, self.outputs.len() + usize::from(writing.is_some()));
             if self.moves.len() as u64 > self.core.limits.segment_bytes / MOVE_SHARE && made < taken {
                 return self.end(writing, taken);
@@ -162,8 +162,8 @@ impl<'a> Copied<'a> {
         Ok(())
     }
 
-    /// There was no room for all of the segment in this slot: it stays, and so do its deletes. Where one has the hash
-    /// of a copied record, the index stays with the old one; the copy is garbage.
+    /// There was no room for all of the segment in this slot: it stays, and so do its deletes. Where a delete has the
+    /// hash of a copied record, the index keeps pointing to the old record; the copy is garbage.
     pub(super) fn leave_deleted(&mut self, slot: usize) {
         let (made, layout) = (self.outputs.len(), &self.core.layout);
         self.split_deletes.sort_unstable();
@@ -172,9 +172,9 @@ impl<'a> Copied<'a> {
         self.moves.retain(|moved| moved.output < made && !stays(moved));
     }
 
-    /// True if something is won though not all of `segments` was copied: a table; or else, without bubbles, there is
-    /// less garbage, or records of the one that stays came forward, and none went back. So it comes to an end, however
-    /// often it is done.
+    /// True if copying only part of `segments` gained something: a table; or, without bubbles, less garbage, or earlier
+    /// places for records of the one that stays, and later places for none. So it comes to an end, however often it is
+    /// done.
     pub(super) fn wins(&self, segments: &[Arc<Segment>]) -> bool {
         let (made, freed) = (self.outputs.len() as u64, self.freed());
         if made < freed {
@@ -191,12 +191,12 @@ impl<'a> Copied<'a> {
             && (is_less || self.moves.iter().any(|moved| forward(moved).is_gt()))
     }
 
-    /// Tables that have room where the old ones are that are copied.
+    /// Number of tables that fit where the copied old ones are.
     fn freed(&self) -> u64 {
         self.core.media.tables_in_place_of(&self.numbers[..self.consumed])
     }
 
-    /// True if there will be no table for whoever collects next.
+    /// True if it leaves no table for the next collection.
     pub(super) fn takes_the_last(&self) -> bool {
         let media = &self.core.media;
         let takes = !self.outputs.is_empty() && media.room_bytes().is_none();
@@ -229,9 +229,9 @@ impl<'a> Copied<'a> {
         Ok(Output::new(begun, origin, self.reuse, planner))
     }
 
-    /// The order of the next output: that of the old one in its place, as long as that is being copied or was; else
-    /// one behind the last output, with room for others. So many outputs as there were old ones, or fewer, never come
-    /// to the order of what is behind.
+    /// The order of the next output: that of the old segment with the same index, if copying has come that far; else
+    /// one behind the last output, with room for others. As long as there are no more outputs than old segments, their
+    /// orders stay below that of what is behind.
     fn next_order(&self) -> u64 {
         let (made, copying) = (self.outputs.len(), self.consumed);
         let Some(last) = self.outputs.last().map(|done| done.meta.order) else { return self.orders[0] };
@@ -242,7 +242,7 @@ impl<'a> Copied<'a> {
         last + (behind.saturating_sub(last).min(ORDERS) / SPREAD).max(1)
     }
 
-    /// Ends a segment, if one was begun; so many were copied whole then.
+    /// Ends a segment, if one was begun, with `consumed` old ones copied completely.
     fn end(&mut self, writing: Option<Output>, consumed: usize) -> Result<()> {
         if let Some(output) = writing {
             self.outputs.push(output.finish(self.core.seed, consumed)?);
@@ -262,7 +262,7 @@ fn read(core: &Core, segment: &Arc<Segment>) -> Prefetch<Vec<u8>> {
 }
 
 /// What of a segment is to be copied, as it lies: records that the index points to, deletes that are needed, and
-/// bubbles. Tells the hashes of all its deletes.
+/// bubbles. Reports the hashes of all its deletes.
 fn live_parts(
     core: &Core,
     segment: &Segment,

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Result};
 
-/// Pointers that are changed before others have a turn.
+/// Most pointers that are changed under one lock, before others have a turn.
 const MOVES: usize = 1024;
 /// What is won at least where room is short.
 const SHORT_SHARE: f64 = 1.0 / 16.0;
@@ -67,7 +67,7 @@ pub(crate) struct Collected {
 }
 
 impl Core {
-    /// All segments, the oldest first, and what those weigh that are tables: the newest are none yet.
+    /// All segments, the oldest first, and the weights of those that are tables: the newest are none yet.
     fn weighed(&self) -> (Vec<Arc<Segment>>, Vec<Weight>) {
         let all = self.view.load().in_order();
         let tables = all.iter().take_while(|segment| segment.meta().is_some());
@@ -96,8 +96,8 @@ impl Core {
         pick(&weights, &wanted).map(|range| Picked::of(&all, &weights, range))
     }
 
-    /// Most bytes of the table of a segment that collecting makes. Where each takes a whole one, it may be as long as
-    /// any that is there, though segments are shorter now: else it would take more tables than they did.
+    /// Most bytes of the table of a segment that collection makes. Where each takes a whole table, it may be as long as
+    /// any that exists, though new segments are shorter: else it might take more tables than the old ones did.
     fn made_bytes_max(&self) -> u64 {
         if !self.media.shape().whole_tables {
             return self.limits.segment_bytes;
@@ -107,15 +107,15 @@ impl Core {
         tables.map(|meta| meta.bytes).max().unwrap_or(0).max(self.limits.segment_bytes)
     }
 
-    /// True if collecting leaves something out, be it worth it or not.
+    /// True if collecting would drop anything, whether it is worth it or not.
     pub(crate) fn has_garbage(&self) -> bool {
         let (_, weights) = self.weighed();
         let is_some = |at: usize| weights[at].has_garbage(needs_deletes(&weights[..at]));
         (0..weights.len()).any(|at| !weights[at].is_skipped && is_some(at))
     }
 
-    /// Neighbours that are collected together. Where a segment takes a whole table, some are needed to win one; where
-    /// room is short, that may be many: what there is no room for is collected later.
+    /// Neighbours that are collected together. Where a segment takes a whole table, several are needed to free one;
+    /// where room is short, that may be many: what there is no room for is collected later.
     fn window(&self, short: bool) -> usize {
         let least = match (short, self.media.shape().whole_tables) {
             (true, _) => WINDOW_SHORT,
@@ -147,7 +147,7 @@ impl Core {
     /// In passes: what there is no room for is tried again once others have won some.
     fn collect_each(&self) -> Result<()> {
         let (all, _) = self.weighed();
-        // Not those that come later, nor for ever, or this might not end beside writers.
+        // Segments that are written later are left out, and passes are limited: this must end while others write.
         let (newest, mut passes) = (all.last().map_or(0, |segment| segment.order), all.len());
         drop(all);
         loop {
@@ -210,7 +210,7 @@ impl Core {
         Ok(done)
     }
 
-    /// Adds as many segments behind as there are, whose orders are of use; false if there are none.
+    /// Adds up to as many segments behind, to use their orders; false if there are none.
     fn add_neighbours(&self, picked: &mut Picked) -> bool {
         let (all, weights) = self.weighed();
         let count = picked.segments.len();
@@ -251,7 +251,7 @@ impl Core {
 
     /// New segments take the place of old ones.
     fn replace(&self, picked: Picked, mut copied: Copied<'_>) -> Result<()> {
-        // What hides records that were left out must not be lost when they are.
+        // Records that hide those left out must be durable before these are lost.
         self.sync_log()?;
         let fresh = self.opened(&copied)?;
         let gone: Vec<SegmentMeta> =
@@ -273,7 +273,7 @@ impl Core {
             fresh.iter().for_each(|segment| self.give_slot(segment.slot));
             return installed;
         }
-        // After another error the manifest counts on them, perhaps.
+        // After any other error the manifest may name them.
         copied.outputs.clear();
         installed?;
         self.follow(&copied.moves, &fresh)?;
@@ -312,7 +312,7 @@ impl Core {
         Ok(Segment::new(done.meta.order, self.take_slot()?, home, Arc::default(), &self.obsolete))
     }
 
-    /// The index follows what was moved; what was overwritten meanwhile stays where it is.
+    /// Points the index to what was moved, unless it was overwritten meanwhile.
     fn follow(&self, moves: &[Move], fresh: &[Arc<Segment>]) -> Result<()> {
         for some in moves.chunks(MOVES) {
             let (_moves, view) = (self.moves.lock(), self.view.load());
@@ -331,7 +331,7 @@ impl Core {
     }
 }
 
-/// True if it was refused for want of orders between those of the neighbours.
+/// True if it was refused as there are too few orders between those of the neighbours.
 fn has_no_order(copied: &Result<Option<Copied<'_>>>) -> bool {
     copied.as_ref().is_ok_and(Option::is_none)
 }

@@ -76,7 +76,7 @@ impl Output {
         self.notes.is_empty()
     }
 
-    /// How many of these parts, which follow one another, fit in, behind the bubble that they may need.
+    /// How many of these parts, which follow one another, fit, behind the bubble that they may need.
     pub(crate) fn fitting(&self, parts: &[Part], segment_bytes: u64) -> usize {
         let capacity = self.begun.table.capacity();
         match self.fitting_in(parts, capacity.min(segment_bytes)) {
@@ -174,7 +174,7 @@ impl Output {
         Ok(())
     }
 
-    /// Whole units that are stored; the medium is told where, unless it finds them itself.
+    /// Appends whole units that are stored; the medium is told where, unless it finds them itself.
     fn stored(&mut self, units: &[u8], from: Stored) -> Result<()> {
         debug_assert!(self.tail.is_empty());
         match self.reuse {
@@ -210,7 +210,7 @@ impl Output {
         Ok(())
     }
 
-    /// Ends it; it is safe then. So many segments were copied whole so far.
+    /// Ends it; it is safe then. `consumed` segments were copied completely so far.
     pub(crate) fn finish(mut self, seed: u64, consumed: usize) -> Result<Done> {
         self.notes.sort_unstable();
         let totals = self.planner.totals();

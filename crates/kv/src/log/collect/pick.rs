@@ -14,7 +14,7 @@ pub(crate) struct Weight {
     /// Deletes, which are needed as long as there may be something older.
     pub deletes: u64,
     pub bubbles: u64,
-    /// Most bytes that the hint takes that a table of these data ends in.
+    /// Most bytes of the hint behind these data in a table.
     pub hint: u64,
     /// Not to be collected.
     pub is_skipped: bool,
@@ -25,12 +25,12 @@ impl Weight {
     fn kept(&self, deletes: bool) -> u64 {
         self.live.saturating_add(if deletes { self.deletes } else { 0 })
     }
-    /// Bytes of a table that these take: the hint has its part of them.
+    /// Bytes of a table that `kept` bytes of records take, with their share of the hint.
     fn taking(&self, kept: u64) -> u64 {
         let hint = self.hint as u128 * kept as u128 / self.data.max(1) as u128;
         kept.saturating_add(u64::try_from(hint).unwrap_or(u64::MAX))
     }
-    /// True if collecting it leaves something out.
+    /// True if collecting it would drop anything.
     pub(crate) fn has_garbage(&self, deletes: bool) -> bool {
         self.data > self.kept(deletes).saturating_add(self.bubbles)
     }
@@ -43,18 +43,18 @@ pub(crate) struct Wanted {
     pub table_max: u64,
     /// A segment takes the room of a full one.
     pub whole_tables: bool,
-    /// Least share of what is taken that is to be won.
+    /// Least share of the bytes collected that must be won.
     pub share: f64,
     /// Most neighbours.
     pub window: usize,
 }
 
-/// True if deletes behind these segments are needed: they may hide something there.
+/// True if deletes behind these segments are needed, as they may hide something in these.
 pub(crate) fn needs_deletes(before: &[Weight]) -> bool {
     before.iter().any(|weight| weight.has_garbage(true))
 }
 
-/// The neighbours of which collecting wins most for each byte that it copies.
+/// The neighbours whose collection wins the most for each byte that it copies.
 pub(crate) fn pick(weights: &[Weight], wanted: &Wanted) -> Option<Range<usize>> {
     let mut best: Option<(f64, Range<usize>)> = None;
     for start in 0..weights.len() {
@@ -80,7 +80,7 @@ pub(crate) fn pick(weights: &[Weight], wanted: &Wanted) -> Option<Range<usize>> 
 struct Sum {
     tables: u64,
     data: u64,
-    /// Bytes that are copied, and of tables that they take.
+    /// Bytes that are copied, and bytes of tables that they take.
     kept: u64,
     taking: u64,
     has_garbage: bool,
@@ -105,8 +105,8 @@ impl Sum {
             false => (self.data.max(1), self.data.saturating_sub(self.kept)),
         };
         if !self.has_garbage {
-            // Small ones are put together, too: so small that it wins something, whatever bubbles take. Without garbage
-            // nothing else is done, or it might be done again and again.
+            // Without garbage, segments are only joined, and only if they are so small that this wins something
+            // whatever bubbles take; else it might be done again and again.
             return (after * 4 <= self.tables).then_some(0.0);
         }
         let share = won as f64 / before as f64;

@@ -22,7 +22,7 @@ fn open(media: &Arc<Directory>) -> Store {
     Store::open(media.clone() as Arc<dyn Media>, RealEnv::new(), options()).unwrap()
 }
 
-/// KiBs of a segment of 64, of keys of its own.
+/// Writes records of about a KiB, with keys of their own; a segment has 64 KiB.
 fn fill(store: &Store, from: u32, records: u32) {
     (from..from + records).for_each(|n| store.put(&n.to_be_bytes(), &[n as u8; 1000]).unwrap());
 }
@@ -40,7 +40,7 @@ fn with_room_for_one<T>(core: &Core, what: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Where nothing is won, not all of which was copied, it is as if there were no room at all.
+/// If only part is copied, and nothing is won by that, it fails as if there were no room at all.
 #[test]
 fn what_wins_nothing_is_not_done_again_and_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,10 +2,10 @@
 //!
 //! 1. Nothing is erased before a manifest that does not need it is durable; a repair that was cut short is begun again.
 //! 2. Whatever of a segment or a log checks out ends up in the store, in its place: what is newer hides it.
-//! 3. Without a manifest, segments say their places and which logs are in them. What does not say so is older than all
-//!    that does: it hides nothing that is known to count. What was made of something that is all there is left out.
-//! 4. Records are told apart by twins, which are of one seed. Where another counts now, every record is a twin: keys
-//!    are compared then.
+//! 3. Without a manifest, segments say their places and which logs are in them. Those that do not count as older than
+//!    all that do: they hide nothing that is known to count. A segment whose sources are all there is left out.
+//! 4. Records with equal hashes are told apart by marks (twins), which hold for one seed. If another seed counts now,
+//!    every record is marked: keys are compared then.
 //! 5. What cannot be read now, but may be at another time, is not given up: the repair fails, and leaves nothing.
 
 mod salvage;
@@ -48,9 +48,9 @@ struct Repair<'a> {
     is_ours: bool,
     /// What keys are hashed with.
     seed: u64,
-    /// A manifest says so: no record was told apart by another.
+    /// The seed is from a manifest: all twins were marked by it.
     is_seed_told: bool,
-    /// That are to be in the store, and those of them that were written.
+    /// Segments of the repaired store, and those of them that were written by the repair.
     segments: Vec<SegmentMeta>,
     written: Vec<u64>,
     /// Logs that segments which count were made of.
@@ -144,7 +144,7 @@ impl Repair<'_> {
         Ok((number, said))
     }
 
-    /// What a manifest says: keeps what is in order. True if the logs are.
+    /// Repairs by a manifest: keeps what is in order. True if the logs are.
     fn told(&mut self, said: &ManifestState) -> Result<bool> {
         (self.seed, self.is_seed_told, self.last_seq) = (said.seed, true, said.floors.last_seq);
         self.lifetime = said.lifetime.clone();
@@ -160,7 +160,7 @@ impl Repair<'_> {
         Ok(false)
     }
 
-    /// What nothing says, or only a part of a manifest.
+    /// Repairs without a manifest, or with only a part of one.
     fn untold(&mut self, manifest: Option<u64>) -> Result<()> {
         self.report.untold = true;
         let read = |number| manifest::read_what_can_be(&**self.media, number, self.store);
@@ -191,8 +191,8 @@ impl Repair<'_> {
         numbers.difference(&self.taken_logs).copied().map(Area::log).collect()
     }
 
-    /// Makes segments of every batch that checks out. Of two that have the same number, that of the newer log counts:
-    /// the other was written in a life that ended there. Returns their numbers, from and below.
+    /// Makes segments of every batch that checks out. Of two with the same number, that of the newer log counts: the
+    /// other is of an earlier run, which ended there. Returns the ranges of their numbers (from, below).
     fn salvage_logs(&mut self, floor: u64) -> Result<Vec<(u64, u64)>> {
         let (logs, mut below) = (self.logs(floor), SEQ_STORED_MAX);
         let (mut found, mut contents) = (Vec::new(), Vec::new());
@@ -254,7 +254,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Puts the new manifest in force, then erases what it does not need. `said` if the logs stay that it counts on.
+    /// Puts the new manifest in force, then erases what it does not need. `said` if the logs that it counts on stay.
     fn install(mut self, manifest: Option<u64>, said: Option<ManifestState>) -> Result<Repaired> {
         let whole = Edit {
             segments: self.segments.clone(),
@@ -283,7 +283,7 @@ impl Repair<'_> {
     }
 }
 
-/// Records, all of which say that they have a twin.
+/// The same records, all marked as twins.
 fn as_twins(records: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(records.len());
     for (_, item, _) in Items::new(records, 0) {

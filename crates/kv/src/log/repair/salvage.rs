@@ -19,11 +19,11 @@ use vellum_codes::Crc32cParts;
 
 /// Read at a time.
 const READ_BYTES: usize = 1 << 20;
-/// More is not looked at of a table that nothing is known of.
+/// Most bytes that are read of a table of which nothing is known.
 const LOOKED_AT_MAX: u64 = 1 << 30;
 
-/// What a table says of the segment that it is, and where that ends. Where there was to be more behind it, it lies some
-/// units before the end. `None` if that is damaged.
+/// The foot of a segment's table, and where it ends: some units before the end of the table, if more was to follow.
+/// `None` if it is damaged.
 pub(super) fn foot_of(table: &dyn TableReader, reading: Reading<'_>) -> Result<Option<(Foot, u64)>> {
     let units = table.bytes()? / UNIT_BYTES as u64;
     let first = units.saturating_sub(LOOKED_AT_MAX / UNIT_BYTES as u64);
@@ -41,7 +41,7 @@ pub(super) fn foot_of(table: &dyn TableReader, reading: Reading<'_>) -> Result<O
     Ok(None)
 }
 
-/// What the medium hands out of a segment; zeros where it does not.
+/// What the medium can read of a segment; zeros for the rest.
 #[derive(Default)]
 pub(super) struct Remains {
     bytes: Vec<u8>,
@@ -80,7 +80,7 @@ impl Remains {
                 }
             }
         }
-        // A device that hands out nothing may do so at another time.
+        // A device that returns nothing now may do so later.
         match failed {
             Err(error) if !is_any_read && error.kind() != Kind::Corrupt => Err(error),
             _ => Ok(Remains { bytes, data_bytes, hint }),
@@ -173,7 +173,7 @@ mod tests {
         found
     }
 
-    /// Each place is the head of a delete that might be, as long as one may be.
+    /// Every place looks like the head of a delete of the greatest length.
     #[test]
     fn a_record_behind_a_mebibyte_of_such_that_might_be_is_found() {
         let mut bytes = start().to_vec();

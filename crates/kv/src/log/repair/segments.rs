@@ -48,7 +48,7 @@ impl Repair<'_> {
         }
     }
 
-    /// False if the manifest lost its last edits: segments are there that were made of what is gone, or of the log.
+    /// False if the manifest lost its last edits: there are segments made of what is gone, or of the log.
     pub(super) fn is_current(&mut self, said: &ManifestState) -> Result<bool> {
         let tables = said.segments.iter().map(|meta| meta.number).collect();
         let lacks_log = lacks_a_log(&**self.media, &self.areas, self.store, said.floors.log_floor);
@@ -120,7 +120,7 @@ impl Repair<'_> {
                 remains = Remains::default();
             }
         }
-        // Where no foot says it, its records were told apart by another seed, perhaps.
+        // Without a foot, its twins may be of another seed.
         let twins = foot.is_none() && !self.is_seed_told;
         let (mut data, mut records) = (start().to_vec(), 0);
         let sum = remains.each(|record| {
@@ -146,7 +146,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Somebody may have nothing else of it.
+    /// An error for a segment of another store: this may be its only copy.
     fn check_own(&self, number: u64, foot: &Foot) -> Result<()> {
         match foot.seed == self.seed {
             true => Ok(()),
@@ -224,7 +224,7 @@ impl Repair<'_> {
         Ok(floors.max().unwrap_or(0))
     }
 
-    /// Numbers that anything had are not given away.
+    /// Passes over all numbers that were ever used.
     fn pass_numbers(&self, footed: &Footed, edits: &[Edit]) {
         let origins = footed.values().flatten().filter_map(|(foot, _)| foot.origin.as_ref());
         let in_feet = origins
@@ -235,7 +235,7 @@ impl Repair<'_> {
         self.numbers.fetch_max(next.unwrap_or(0), Relaxed);
     }
 
-    /// Segments that do not count. Others were made of them, for good, as far as these or the manifest tell. Or all
+    /// Segments that do not count: they were replaced for good, as far as other segments or the manifest say, or all
     /// that they were made of is there.
     fn left_out(&self, footed: &Footed, edits: &[Edit]) -> BTreeSet<u64> {
         let areas: BTreeSet<u64> = self.logs(0).into_iter().map(|area| area.number).collect();
@@ -263,7 +263,7 @@ impl Repair<'_> {
         away
     }
 
-    /// Orders of segments that count, each with its number; those first that do not say it.
+    /// Orders and numbers of segments that count; those that do not state their order come first.
     fn places(&mut self, footed: &Footed, away: &BTreeSet<u64>, edits: &[Edit]) -> Vec<(u64, u64)> {
         let mut places = Vec::new();
         for (number, foot) in footed.iter().filter(|(number, _)| !away.contains(number)) {

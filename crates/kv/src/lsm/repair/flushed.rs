@@ -1,5 +1,5 @@
-//! Tables that point into logs, written anew with their values. What such a table holds its logs hold, too: what cannot
-//! be read of one is taken from the other.
+//! Tables that point into logs, written anew with their values. The logs of such a table hold all that it does: what
+//! cannot be read in one is taken from the other.
 
 use super::Repair;
 use super::values::Values;
@@ -27,13 +27,13 @@ impl Repair<'_> {
             logs.extend(pointer.and_then(Result::ok).map(|pointer| pointer.log));
             Ok(())
         };
-        // What cannot be read is told of where the table is saved.
+        // What cannot be read is reported where the table is saved.
         let _ = known(salvage(&*reader, &**self.env, unit_bytes, note))?;
         Ok(logs)
     }
 
-    /// Writes the newest entries of a flush into tables of `level`: those of a table, and of its logs. Where the
-    /// manifest told of the table, only keys between its own, for others of its flush may have been merged.
+    /// Writes the newest entries of a flush into tables of `level`: those of a table, and of its logs. If the manifest
+    /// names the table, only keys within its range, for others of its flush may have been merged.
     pub(super) fn rewrite_flushed(
         &mut self,
         number: u64,
@@ -69,8 +69,8 @@ impl Repair<'_> {
         Ok(tables)
     }
 
-    /// Takes the batches of logs that check out, and begin with up to a number: the last may go on behind it. Of two
-    /// that have the same numbers, that of the newer log counts.
+    /// Takes the batches of logs that check out, and begin at `last_seq` or before: the last may go on behind it. Of
+    /// two with the same number, that of the newer log counts.
     fn take_flushed(&mut self, memtable: &Memtable, logs: &BTreeSet<u64>, last_seq: u64) -> Result<()> {
         let mut below = SEQ_STORED_MAX;
         for log in logs.iter().rev() {

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use vellum_base::{Kind, Result};
 
 impl Repair<'_> {
-    /// Finds the logs that another store wrote: those of a copy that tables point into, or once did, and those that
-    /// somebody moved here, who may have no other. An error if there is such a manifest, or a log that would be
-    /// replayed, or no log of this store: then it may be CURRENT that was moved.
+    /// Finds the logs that another store wrote: those of a copied store that tables point into, or once did, and those
+    /// that were moved here, perhaps the only copies. An error if a manifest is of another store, or a log that would
+    /// be replayed, or if no log is of this store: then it may be CURRENT that was moved.
     pub(super) fn find_foreign(&mut self, told: Option<&ManifestState>) -> Result<()> {
         let Some(store) = self.store else { return Ok(()) };
         let kept: BTreeSet<u64> = told.iter().flat_map(|told| told.kept_logs()).collect();
@@ -42,7 +42,7 @@ impl Repair<'_> {
         }
     }
 
-    /// Leaves logs as they are if they can be read, which is true then; else takes from them what can be.
+    /// Leaves the logs as they are, and returns true, if they can be read; else takes from them what can be.
     pub(super) fn told_logs(&mut self, told: &ManifestState) -> Result<bool> {
         match read_logs(&**self.media, &self.areas, told, (self.store, Ending::Strict)) {
             Ok(_) => Ok(true),
@@ -62,9 +62,9 @@ impl Repair<'_> {
         }
     }
 
-    /// Takes every batch that checks out. Of two that have the same number, that of the newer log counts: the other was
-    /// written in a life that ended there. Where no manifest says what was flushed, these are the `tables`, in order of
-    /// their keys: an entry of which one has a newer version is left out, as it would come to lie above that.
+    /// Takes every batch that checks out. Of two with the same number, that of the newer log counts: the other is of an
+    /// earlier run, which ended there. Where no manifest says what was flushed, `tables` are in the order of their
+    /// keys: an entry is left out if one of them has a newer version, which it would hide.
     pub(super) fn salvage_logs(&mut self, mut numbers: Vec<u64>, tables: &[Arc<Table>]) -> Result<()> {
         numbers.sort_unstable();
         let mut below = SEQ_STORED_MAX;

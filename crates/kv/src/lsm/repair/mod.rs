@@ -112,7 +112,7 @@ impl Repair<'_> {
         self.install(manifest, edit, logs_stay)
     }
 
-    /// All that can be saved where no manifest tells what counts.
+    /// Saves all that can be saved where no manifest says what counts.
     fn untold(&mut self) -> Result<()> {
         self.report.untold = true;
         self.untold_tables()?;
@@ -134,7 +134,7 @@ impl Repair<'_> {
         self.numbers.fetch_add(1, Relaxed)
     }
 
-    /// The number of the manifest in force, and what it says, if it can be read. The keyspaces as far as they can.
+    /// The number of the manifest in force, and what it says, if it can be read; takes the keyspaces as far as it can.
     fn read_manifest(&mut self) -> Result<(Option<u64>, Option<ManifestState>)> {
         let (media, store) = (self.media, self.store);
         let read = |number| manifest::read_of(&**media, number, store).and_then(state_of);
@@ -156,7 +156,7 @@ impl Repair<'_> {
         Ok((Some(number), told.map_err(|error| self.problem(error)).ok()))
     }
 
-    /// Without a manifest, an error if nothing was found that says whose these files are.
+    /// An error if nothing was found that shows that these files are a store's.
     fn check_ours(&self) -> Result<()> {
         match !self.is_ours && self.added.is_empty() && self.salvaged.is_empty() {
             true => Err(Error::corrupt("nothing of a key-value store can be read here: nothing was changed")),
@@ -164,7 +164,7 @@ impl Repair<'_> {
         }
     }
 
-    /// False if the manifest lost its last edits: tables are there that were made of what is gone, or one that is newer
+    /// False if the manifest lost its last edits: there are tables that were made of what is gone, or one that is newer
     /// than all that it names.
     fn is_current(&mut self, told: &ManifestState) -> Result<bool> {
         let metas = told.levels.iter().flatten();

@@ -87,7 +87,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Tables that were replaced for good, as far as others tell.
+    /// Tables that were replaced for good, as far as other tables say.
     fn merged_away(&self, numbers: &[u64]) -> Result<BTreeSet<u64>> {
         let mut lineages: Vec<Lineage> = Vec::new();
         for number in numbers {
@@ -171,7 +171,7 @@ impl Repair<'_> {
         Ok(meta)
     }
 
-    /// The table, if it is the one that the manifest told of, as far as its foot says, or its leaves.
+    /// The table; an error if its foot and its leaves show that it is not the one that the manifest names.
     pub(super) fn reader_of(&self, number: u64, told: Option<&TableMeta>) -> Result<Arc<dyn TableReader>> {
         let reader = self.media.open_table(number)?;
         let Some(told) = told else { return Ok(reader) };
@@ -188,18 +188,18 @@ impl Repair<'_> {
         Ok(reader)
     }
 
-    /// Of the leaves that are there.
+    /// The sum of the leaves that are there.
     fn sum_of(&self, reader: &dyn TableReader, unit_bytes: usize) -> Result<Option<u32>> {
         salvage(reader, &**self.env, unit_bytes, |_, _, _| Ok(())).map(|seen| Some(seen.sum))
     }
 
-    /// Writes what can be read of a table into others; where the manifest told of it, only what it can have held: a
-    /// value may look like leaves.
+    /// Writes what can be read of a table into others; if the manifest names it, only what it can have held: a value
+    /// may look like leaves.
     fn rewrite(&mut self, number: u64, level: usize, told: Option<&TableMeta>) -> Result<Vec<TableMeta>> {
         let reader = self.reader_of(number, told);
         let foot = reader.as_ref().ok().and_then(|reader| self.foot_of(&**reader).ok().flatten());
         let sum = told.map_or_else(|| foot.as_ref().and_then(|(foot, _)| foot.sum), |told| told.sum);
-        // Of an ingested table's entries.
+        // Sequence number of an ingested table's entries.
         let own_seq = told.map_or(0, |meta| meta.seq_max);
         let (unit_bytes, own_seq) = match foot {
             Some((foot, _)) if own_seq == 0 => (foot.unit_bytes, foot.seq_floor),
@@ -213,7 +213,7 @@ impl Repair<'_> {
         let (mut saved, mut foreign, mut spaces) = (0, 0, BTreeSet::new());
         let salvaged = reader.and_then(|reader| {
             salvage(&*reader, &**self.env, unit_bytes, |key, stamp, value| {
-                // No log is known that it would be in.
+                // No log is known that would hold the value.
                 if stamp.is_in_log() {
                     return Ok(());
                 }
@@ -242,7 +242,7 @@ impl Repair<'_> {
         Ok(tables)
     }
 
-    /// Says what of a table could not be read, or is not what was written, by the sum that its leaves had.
+    /// Reports what of a table could not be read, or is not what was written, by the sum that its leaves had.
     pub(super) fn note_salvaged(
         &mut self,
         number: u64,
@@ -269,7 +269,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// One sorted run of tables that overlap; of each key its newest entry.
+    /// Merges tables that overlap into one sorted run, with the newest entry of each key.
     fn merged(&mut self, group: &[TableMeta]) -> Result<Vec<TableMeta>> {
         let mut sources: Vec<Box<dyn Stream>> = Vec::new();
         for meta in group {
@@ -311,7 +311,7 @@ impl Repair<'_> {
     }
 }
 
-/// Tables in the order of their smallest keys, those together that overlap.
+/// Groups tables that overlap, in the order of their smallest keys.
 fn groups(metas: Vec<TableMeta>) -> Vec<Vec<TableMeta>> {
     let mut groups: Vec<(Vec<TableMeta>, Vec<u8>)> = Vec::new();
     for meta in metas {

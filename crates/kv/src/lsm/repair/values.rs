@@ -1,4 +1,4 @@
-//! Values that a table which is written anew has in logs.
+//! Values in logs of a table that is written anew.
 
 use crate::journal::LogPart;
 use crate::lsm::kept_log::{KeptLog, KeptLogs, Pointer};
@@ -14,7 +14,7 @@ pub(super) struct Values<'a> {
     library: Arc<Library>,
     logs: BTreeMap<u64, Option<Arc<KeptLog>>>,
     value: Vec<u8>,
-    /// Of each log that is gone or damaged: how many values of the table are lost with it, and the first error.
+    /// By log that is gone or damaged: how many values of the table are lost with it, and the first error.
     lost: BTreeMap<u64, (u64, String)>,
     /// A log is perhaps not lost, but could not be opened now.
     refused: Option<Error>,

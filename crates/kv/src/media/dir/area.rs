@@ -31,11 +31,10 @@ use vellum_base::{Cause, Error, Kind, Ledger, Result, Syncing};
 /// What is held is written in one piece.
 const _: () = assert!(HELD_BYTES_MAX as u64 == WRITE_BYTES);
 
-/// So many bytes are allocated ahead at a time, as that takes long, if the file system has `ROOM_PARTS` times that
-/// room.
+/// Bytes that are allocated ahead at a time, as that takes long, if the file system has `ROOM_PARTS` times that room.
 const AHEAD_BYTES_MAX: u64 = 8 << 20;
 const ROOM_PARTS: u64 = 64;
-/// Else this part of the log, and at most so many bytes: nothing else can use that room meanwhile.
+/// With less room, one part in `PARTS_AHEAD` of the log, at most `PART_BYTES_MAX`: nothing else can use it meanwhile.
 const PARTS_AHEAD: u64 = 4;
 const PART_BYTES_MAX: u64 = 4 << 20;
 
@@ -275,7 +274,7 @@ mod tests {
     use crate::journal::Area;
     use crate::media::{Areas, DirectoryOptions};
 
-    /// Log 1 in `dir`, mapped, with so many bytes in it.
+    /// Log 1 in `dir`, mapped, with `bytes` in it.
     fn written(dir: &std::path::Path, bytes: &[u8]) -> FileArea {
         let files: Arc<dyn Files> = Arc::new(HostFiles::open(dir).unwrap());
         let tail_file = Arc::new(TailFile::new(files.clone()));
@@ -346,7 +345,7 @@ mod tests {
         let file = dir.path().join("000001.log");
         let there = std::fs::read(&file).unwrap();
         assert!(there.len() < bytes.len() && bytes.starts_with(&there), "all {} were written", there.len());
-        // As somebody sees it who comes when the process has ended.
+        // As the next process sees it.
         let copy = tempfile::tempdir().unwrap();
         for name in ["000001.log", TAIL] {
             std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();

@@ -1,19 +1,19 @@
 //! Errors of a device under a mapping. Where a system call would return one, the kernel sends a signal (SIGBUS), which
-//! ends the process. Here it puts zeros where nothing could be read, and the range is marked: who has read from it, or
-//! written, looks at the mark afterwards, and does it again by calls, which tell what is wrong.
+//! ends the process. The handler here puts zeros where nothing could be read, and marks the range. The mark is checked
+//! after each access; if it is set, the access is repeated by system calls, which return the error.
 //!
-//! States of a slot: free → taken (`begin` is `TAKEN`) → in use → free. There are as many as there were ranges at a
-//! time, and they are never given back.
+//! States of a slot: free → taken (`begin` is `TAKEN`) → in use → free. There are as many slots as there ever were
+//! ranges at a time; they are never freed.
 //!
 //! Invariants
 //! 1. The mark is there before the zeros are.
 //! 2. The handler takes no lock, allocates nothing, and leaves `errno` as it was.
-//! 3. It is set once and stays. Signals that are none of ours, and those that somebody sent, go to whoever had them
-//!    before; whoever sets a handler after us is to pass on what is not theirs, too. A thread that has blocked the
-//!    signal is ended by the kernel, with its process, as without us.
+//! 3. It is set once and stays. Signals that are not ours, and those that a process sent, go to the handler before; one
+//!    that is set after ours must pass on signals that are not its own, too. A thread that has blocked the signal is
+//!    ended by the kernel, with its process, as without us.
 //! 4. A range is given up before its memory is: while anybody touches it, it is in a slot.
 //!
-//! `unsafe`, because a signal handler is, and memory is put where there is some.
+//! `unsafe`, because a signal handler is, and memory is mapped over a mapping.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -37,7 +37,7 @@ struct Slot {
 /// All slots, the newest first.
 static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(null_mut());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Who had the signal before, and bytes of a page; `None` if it could not be had.
+/// The handler before ours, and bytes of a page; `None` if ours could not be set.
 static BEFORE: OnceLock<Option<(libc::sigaction, usize)>> = OnceLock::new();
 
 /// A range of memory that is mapped.
@@ -120,13 +120,13 @@ fn ours() -> libc::sigaction {
 }
 
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // A fault in the moment in which the handler was set comes again until its caller has noted who was before.
+    // A fault right after the handler was set comes again until `BEFORE` is set.
     let Some(Some((before, page_bytes))) = BEFORE.get() else { return };
     // SAFETY: the kernel hands over what a handler with SA_SIGINFO gets, and `errno` is this thread's.
     unsafe {
         let (code, address, errno) = ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location());
         let is_fault = code > 0;
-        // Of memory that failed, and that nobody is touching, it is enough to know.
+        // If memory failed that nobody is accessing (`BUS_MCEERR_AO`), the mark is enough.
         let is_done =
             is_fault && mark(address) && (code == libc::BUS_MCEERR_AO || put_zeros(address, *page_bytes));
         if !is_done {
@@ -141,7 +141,7 @@ fn mark(address: usize) -> bool {
     let mut is_ours = false;
     for slot in slots() {
         let (begin, end) = (slot.begin.load(Acquire), slot.end.load(Acquire));
-        // Else it has another range by now.
+        // Otherwise the slot has another range by now.
         let is_one = begin != FREE && begin == slot.begin.load(Relaxed);
         if is_one && (begin..end).contains(&address) {
             slot.has_failed.store(true, SeqCst);
@@ -159,7 +159,7 @@ unsafe fn put_zeros(address: usize, page_bytes: usize) -> bool {
     let page = (address - address % page_bytes) as *mut libc::c_void;
     let (access, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
-    // SAFETY: the caller's; whoever touches it was interrupted to get here, so that the range is not given up.
+    // SAFETY: the caller's; the access was interrupted to get here, so that the range is not given up.
     unsafe { libc::mmap(page, page_bytes, access, kind, -1, 0) != libc::MAP_FAILED }
 }
 
@@ -196,7 +196,7 @@ unsafe fn pass_on(
             function => std::mem::transmute::<usize, Plain>(function)(signal),
         }
         if may_be_unset {
-            // Rust's own, which is for stacks that overflow, gives the signal up at the first that is of another kind.
+            // Rust's own handler, for stack overflows, removes itself at the first signal of another kind.
             libc::sigaction(signal, &ours(), null_mut());
         }
     }
@@ -208,7 +208,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
-    /// A file of two pages, mapped, of which the second is gone.
+    /// A mapped file of two pages, the second of which is gone.
     fn cut() -> Mapping {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();

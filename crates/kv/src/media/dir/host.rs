@@ -41,7 +41,7 @@ const EOPNOTSUPP: i32 = 95;
 /// lately. Measured: larger writes took up to ten times as long (docs/decisions/0019).
 pub(super) const WRITE_BYTES: u64 = 32 << 10;
 
-/// How far Linux reads ahead at a time, however much it is told of.
+/// How far Linux reads ahead at a time, however long the announced range.
 const READ_AHEAD_BYTES: u64 = 128 << 10;
 
 /// File systems, by what `statfs` calls them, that number a directory once for all: ext2 to ext4, XFS, btrfs, F2FS,
@@ -88,7 +88,7 @@ impl HostFiles {
         Ok(files)
     }
 
-    /// Opens `path` to read, beside others who do.
+    /// Opens `path` for reading, beside other readers.
     pub(crate) fn open_read_only(path: &Path) -> Result<HostFiles> {
         let mut files = HostFiles::unlocked(path)?;
         match files.named_lock(OFlags::RDONLY, File::try_lock_shared) {
@@ -164,8 +164,8 @@ fn locked(path: &Path, result: Result<(), TryLockError>) -> Result<()> {
 }
 
 impl HostFiles {
-    /// The lock of the directory, locked. Whoever could not open a store may have removed the name meanwhile: then
-    /// others do not see this lock, and it is opened again.
+    /// The lock of the directory, locked. An opener that failed may have removed the name meanwhile: then others do not
+    /// see this lock, and it is opened again.
     fn named_lock(&self, flags: OFlags, lock: impl Fn(&File) -> Result<(), TryLockError>) -> Result<File> {
         let said = |e| Error::io(format!("lock {}", self.path.display()), e);
         for _ in 0..LOCK_TRIES {
@@ -388,7 +388,7 @@ impl Handle for HostFile {
     fn announce(&self, offset: u64, bytes: u64) {
         let end = offset + bytes;
         for at in (offset..end).step_by(READ_AHEAD_BYTES as usize) {
-            // If that fails, whoever reads waits.
+            // If that fails, reads wait for the device.
             let _ =
                 fadvise(&self.file, at, NonZeroU64::new(READ_AHEAD_BYTES.min(end - at)), Advice::WillNeed);
         }

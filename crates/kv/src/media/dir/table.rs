@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Avoided, Cause, IoClass, Kind, Ledger, Nanos, Result};
 
-/// One that is written. It is removed if it is not finished.
+/// A table that is written. It is removed if it is not finished.
 pub(super) struct FileTableWriter {
     files: Arc<dyn Files>,
     file: Arc<dyn Handle>,
@@ -18,7 +18,7 @@ pub(super) struct FileTableWriter {
     capacity: u64,
     bytes: u64,
     source: Source,
-    /// Of the directory: the file system said that it never will.
+    /// Shared by the directory: the file system never clones.
     never_clones: Arc<AtomicBool>,
     done: bool,
 }
@@ -114,7 +114,7 @@ impl Drop for FileTableWriter {
     }
 }
 
-/// One that is finished.
+/// A finished table.
 pub(super) struct FileTable {
     pub file: Arc<dyn Handle>,
 }

@@ -1,8 +1,8 @@
 //! Which tables use which superblocks. Pure bookkeeping: it touches no flash.
 //!
-//! A unit is *live* while a table, finished or being written, uses it ("counts on it"). A superblock whose own table is
-//! gone but of which units are live is *pinned*. A superblock is *in hand* while it is written, or copied from by
-//! collection.
+//! A unit is *live* while a table, finished or being written, uses it ("counts on it"). A superblock that has
+//! live units, but whose own table is gone, is *pinned*. A superblock is *in hand* while it is written, or copied from
+//! by collection.
 //!
 //! Invariants
 //! 1. Counts and users of a superblock agree with the extents of all tables, including those being written.
@@ -57,10 +57,10 @@ pub(super) struct Superblock {
     stuck: bool,
 }
 
-/// Who has a superblock in hand, which prevents erasing it. Tables may still begin to use its units.
+/// What holds a superblock in hand, which prevents erasing it. Tables may still begin to use its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hand {
-    /// Somebody writes it.
+    /// It is being written.
     Writer,
     /// Collection copies from it.
     Collection,
@@ -173,8 +173,8 @@ impl Book {
         self.victims.any_empty()
     }
 
-    /// The fraction that is live, by weight, of the superblocks that would be collected to free `wanted`; 1 if so many
-    /// cannot be freed.
+    /// The fraction that is live, by weight, of the superblocks that would be collected to free `wanted`; 1 if that
+    /// many cannot be freed.
     pub(super) fn price(&self, wanted: u64) -> f64 {
         self.victims.price(wanted)
     }

@@ -169,7 +169,7 @@ impl Handle {
     }
 }
 
-/// Somebody reads by a layout.
+/// Held while a layout is read by.
 pub(super) struct Reading(pub(super) Arc<Layout>);
 
 impl Drop for Reading {

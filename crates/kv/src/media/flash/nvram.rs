@@ -19,7 +19,7 @@ const CURRENT_AT: [usize; 2] = [1024, 2048];
 const MANIFESTS: usize = 2;
 /// A memtable being written, one frozen, and one just in a table; each may have a log from before the store was opened.
 const LOGS_MIN: usize = 6;
-/// Of stores whose tables are a superblock each, and of those whose tables may share them.
+/// Versions of stores whose tables are a superblock each, and of those whose tables may share them.
 const VERSIONS: [u32; 2] = [1, 3];
 /// Tables shared units of 4096 bytes, for a few days before there was a release.
 const VERSION_LARGE_UNITS: u32 = 2;
@@ -42,7 +42,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// For so much NVRAM, `logs` logs, and so many tables: an eighth of it, at most 4 MiB, for manifests, or what all
+    /// Divides NVRAM for `logs` logs and `tables` tables: an eighth of it, at most 4 MiB, is for manifests, or what all
     /// tables need, if that is no more than a quarter.
     pub(crate) fn new(nvram_bytes: usize, logs: usize, tables: usize) -> Result<Layout> {
         if nvram_bytes < NVRAM_BYTES_MIN || logs < LOGS_MIN {

@@ -29,15 +29,15 @@ use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::sync::{Condvar, Mutex};
 use vellum_base::{BlockState, Env, Error, Flash, FlashError, IoClass, Kind, Result};
 
-/// Erases are urgent while fewer than one in so many superblocks is free (FlashKV, section 3.5).
+/// Erases are urgent while fewer than one in this many superblocks is free (FlashKV, section 3.5).
 const SCARCE_BELOW: usize = 5;
-/// Default limit of runs: one for so many bytes of flash, but at least `RUNS_MAX_LEAST`.
+/// Default limit of runs: one per this many bytes of flash, but at least `RUNS_MAX_LEAST`.
 const RUN_FLASH_BYTES: u64 = 16 << 10;
 const RUNS_MAX_LEAST: u64 = 1 << 20;
 /// Free superblocks that are few.
 const FEW: usize = 8;
-/// A superblock that tables share may lack one in so many dies of the widest: then the live units of one that is
-/// collected fit any other.
+/// A superblock that tables share may lack one in this many of the dies of the widest: then the live units of one that
+/// is collected fit any other.
 const MISSING_MAX: usize = 16;
 
 /// When a leaf that a merge does not have to change stays where it is on flash (docs/decisions/0025).
@@ -211,7 +211,7 @@ impl Pool {
         true
     }
 
-    /// True if tables may share a superblock of so many bytes.
+    /// True if tables may share a superblock of `bytes` bytes.
     pub(super) fn may_share(&self, bytes: u64) -> bool {
         bytes / UNIT_BYTES >= data_units(&*self.flash, self.state.lock().width_min)
     }
@@ -320,7 +320,7 @@ impl Pool {
         self.state.lock().last_merge = emitted;
     }
 
-    /// True if a table can be begun at once, on so many dies.
+    /// True if a table can be begun at once, on `width_min` dies or more.
     pub(super) fn has_free(&self, width_min: usize) -> bool {
         let state = self.state.lock();
         state.widths().filter(|width| *width >= width_min).count() > state.reserve()

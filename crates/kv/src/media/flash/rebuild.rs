@@ -89,10 +89,10 @@ fn doubles(seen: &[Seen]) -> impl Iterator<Item = u64> {
 /// The runs of a table, and those of its list.
 type Made = (Vec<Run>, Option<Run>);
 
-/// All tables that are found; those that are known to be gone.
+/// All tables that are found, and those that are known to be gone.
 fn tables(seen: &[Seen], places: &Places, flash: &dyn Flash) -> (BTreeMap<u64, Made>, BTreeSet<u64>) {
     let (mut tables, mut gone) = (BTreeMap::<u64, Made>::new(), BTreeSet::new());
-    // How far what is found of each table goes: of its list, and of its units.
+    // By table, how far what is found of its list goes, and of its units.
     let (mut lists, mut units) = (BTreeMap::<u64, u32>::new(), BTreeMap::<u64, u32>::new());
     for Seen { written, contents, .. } in seen {
         if let Name::Table(table) = written.tag.name
@@ -258,7 +258,7 @@ mod tests {
         Run { origin, start, units }
     }
 
-    /// What is found of a table: bytes of it, and of these what is lost.
+    /// Bytes found of a table, and how many of these are lost.
     fn table(found: &Rebuilt, number: u64) -> Option<(u64, u64)> {
         let layout = found.book.table(number)?.layout();
         Some((layout.bytes(), layout.lost_bytes()))
@@ -276,7 +276,7 @@ mod tests {
             write(&flash, 1, Name::Collected(1), 1, &[forged]);
             let found = found(&flash);
             assert_eq!(found.highest, if is_known { 5 } else { 0 }, "{forged:?}");
-            // What is found of a list is not enough to know of what it is.
+            // What is found of a list is not enough to know whose it is.
             let is_listed = is_known && forged.is_list();
             let lost = u64::from(ROOM) * UNIT_BYTES;
             assert_eq!(table(&found, 5), is_listed.then_some((UNIT_BYTES, lost)), "{forged:?}");
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(found(&flash).book.next_collection(), u64::MAX);
     }
 
-    /// The power went while the superblock was erased from which all of a table had been moved.
+    /// Power was lost during the erase of a superblock from which all of a table had been moved.
     #[test]
     fn what_is_left_of_a_table_that_is_whole_elsewhere_is_nobodys() {
         let flash = Nand::ram(GEOMETRY, NandParams::default()).unwrap();

@@ -201,7 +201,7 @@ impl Stripe {
         submitter.submit_in_turn(self.intent.class, first, second)
     }
 
-    /// Waits for programs, `tags` of which are tags, and books them.
+    /// Waits for programs, including those of `tags` tags, and books them.
     fn outcome(&mut self, pending: Pending, tags: u64) -> Result<(), FlashError> {
         let outcome = pending.wait(&*self.inner.env);
         let page_bytes = self.page_bytes() as u64;

@@ -250,7 +250,7 @@ pub(crate) fn look(flash: &dyn Flash, index: u32) -> Result<Found> {
                 Err(_) if !is_good => None,
                 first => first?,
             };
-            // Of what was not finished this is a page of a user's, whatever it looks like.
+            // If the superblock was not finished this is a page of user data, whatever it looks like.
             let last = Tag::read(flash, block.page(report.pages_written - 1)).unwrap_or(None);
             let last = last.filter(|tag| tag.state == TagState::Whole);
             blocks.push(Tags { die, pages: report.pages_written, first, last });
@@ -275,8 +275,8 @@ pub(crate) fn look(flash: &dyn Flash, index: u32) -> Result<Found> {
     })
 }
 
-/// What a tag tells of, unless one of another name is on the blocks that it names, or one of them is erased. Blocks are
-/// in the order of their dies.
+/// What a tag describes, unless one of the blocks that it names has a tag of another name, or is erased. Blocks are in
+/// the order of their dies.
 fn written(tag: &Tag, blocks: &[Tags], index: u32, geometry: &Geometry) -> Option<Written> {
     let home = Home::new(geometry, index, &tag.dies);
     if !tag.fits(&home, geometry) {
@@ -292,7 +292,7 @@ fn written(tag: &Tag, blocks: &[Tags], index: u32, geometry: &Geometry) -> Optio
             return None;
         }
         let (is_first, is_last) = (block.first.is_some(), block.last.as_ref() == Some(tag));
-        // Of what was not finished there are fewer; more where what is said of the block is damaged.
+        // An unfinished superblock has fewer pages; one with more is possible if the report of the block is damaged.
         let is_as_long = block.pages > home.pages_in(at, pages);
         let at_most = match (is_first && is_last, is_as_long) {
             (true, _) => Trust::Certain,
@@ -319,7 +319,7 @@ impl Written {
     pub(crate) fn contents(&self, flash: &dyn Flash) -> Option<Vec<Run>> {
         let own = |table, units| Run { origin: table, start: 0, units };
         match (self.tag.name, self.trust) {
-            // If somebody counts on units of it, these are where they would be.
+            // If a table counts on units of it, this is where they would be.
             (Name::Table(table), Trust::Begun) => {
                 let units = self.home.capacity(flash.geometry()) / UNIT_BYTES;
                 Some(vec![own(table, units.min(LIST.into()) as u32)])
@@ -372,7 +372,7 @@ mod tests {
         Tag { state: TagState::Whole, name, bytes: 8192, list_bytes: 100, dies }
     }
 
-    /// With bytes of it changed, and the checksum put right.
+    /// A tag with some bytes changed, and a valid checksum.
     fn forged(tag: &Tag, at: usize, bytes: &[u8]) -> Vec<u8> {
         let mut encoded = tag.encode(&GEOMETRY);
         encoded[at..at + bytes.len()].copy_from_slice(bytes);
@@ -394,7 +394,7 @@ mod tests {
         assert!(error.to_string().contains("version 9"), "{error}");
     }
 
-    /// The power went while a table was written, and the last page that was programmed is a user's.
+    /// Power was lost while a table was written, and the last page programmed is user data.
     #[test]
     fn a_page_of_data_that_looks_like_a_tag_of_a_later_version_is_data() {
         let flash = Nand::ram(GEOMETRY, NandParams::default()).unwrap();

@@ -5,7 +5,7 @@
 //!    names do not change.
 //! 2. A table's own units and its lists fit its superblock: linked units add at least as many bytes to the table as
 //!    they take for the lists. A table without links has a list only if there is room for one, and so has the capacity
-//!    of its superblock, whatever is to be told.
+//!    of its superblock, whatever is to be listed.
 
 use super::book::Book;
 use super::list::{List, Run};
@@ -17,7 +17,7 @@ use crate::media::{Intent, Stored, TableWriter};
 use std::sync::Arc;
 use vellum_base::{Avoided, Cause, Result};
 
-/// At most one in so many bytes of a table lists erased tables.
+/// At most one in this many bytes of a table lists erased tables.
 const GONE_PART: u64 = 64;
 
 pub(super) struct FlashWriter {

@@ -8,7 +8,7 @@ use vellum_base::{Kind, Result};
 
 /// Read at a time.
 const READ_BYTES: u64 = 1 << 20;
-/// So many pieces in a row of which nothing can be read are tried.
+/// Pieces in a row that cannot be read, after which a search ends.
 const DEAD_MAX: u32 = 4;
 
 impl Inner {
@@ -34,7 +34,7 @@ impl Inner {
         for from in (unit..written).step_by(READ_BYTES as usize) {
             let Some(piece) = self.piece(zone, from, READ_BYTES.min(written - from))? else {
                 dead += 1;
-                // A zone of which nothing can be read is not tried to its end: each read may take seconds.
+                // A zone that cannot be read at all is not tried to its end: each read may take seconds.
                 if dead == DEAD_MAX { return Ok(()) } else { continue }
             };
             dead = 0;
@@ -48,7 +48,7 @@ impl Inner {
         Ok(())
     }
 
-    /// True if any of so many bytes behind the head cannot be read.
+    /// True if any of the first `bytes` bytes behind the head cannot be read.
     pub(super) fn has_unread(&self, zone: u32, bytes: u64) -> Result<bool> {
         let unit = UNIT_BYTES as u64;
         let mut piece = vec![0; READ_BYTES as usize];
@@ -66,7 +66,7 @@ impl Inner {
         Ok(self.piece(zone, 0, UNIT_BYTES as u64)?.unwrap_or_else(|| vec![0; UNIT_BYTES]))
     }
 
-    /// So many bytes of the zone, whole units; zeros for those that cannot be read, `None` if none can.
+    /// `bytes` bytes of the zone, whole units; zeros for those that cannot be read, `None` if none can.
     fn piece(&self, zone: u32, from: u64, bytes: u64) -> Result<Option<Vec<u8>>> {
         let mut out = vec![0; bytes as usize];
         if self.is_read(zone, from, &mut out)? {

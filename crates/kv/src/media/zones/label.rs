@@ -17,21 +17,21 @@ pub(super) struct Label {
     pub zone_bytes: u64,
 }
 
-/// Whose a zone is.
+/// The store and the table that a zone belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TableHead {
     pub id: [u8; 16],
     pub table: u64,
-    /// Its end will follow the table: programs of before wrote none.
+    /// An end will follow the table: earlier programs wrote none.
     pub marks_end: bool,
 }
 
-/// Where a table ends that was finished.
+/// The end of a finished table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TableEnd {
     pub id: [u8; 16],
     pub table: u64,
-    /// Of the table: they are before it.
+    /// Length of the table, which is before it.
     pub bytes: u64,
 }
 

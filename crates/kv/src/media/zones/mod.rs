@@ -318,8 +318,8 @@ impl Inner {
         Ok(zone)
     }
 
-    /// A table was not finished. A zone that cannot be reset now is when it is taken; if it is not, the next opening
-    /// erases the table.
+    /// Gives up a table that was not finished. A zone that cannot be reset now is reset when it is taken; if it is not,
+    /// the next opening erases the table.
     fn give_up(&self, table: u64) {
         if self.erase(table).is_err() {
             self.free_as_it_is(table);
@@ -362,8 +362,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Tables whose head cannot be read are found by their end: the first in a zone that can be read is of the table
-    /// that was finished there last, or else of one before it. That one is left over: no manifest counts on it.
+    /// Tables whose head cannot be read are found by their end: the first readable end in a zone is of the table that
+    /// was finished there last, or else of an older one. An older one is left over: no manifest counts on it.
     fn name_by_ends(&self) -> Result<()> {
         let nameless = std::mem::take(&mut self.homes.lock().nameless);
         for zone in nameless {

@@ -11,7 +11,7 @@ pub(super) struct ZoneReader {
     inner: Arc<Inner>,
     zone: u32,
     table: u64,
-    /// Once they were found.
+    /// Length of the table, once found.
     bytes: OnceLock<u64>,
 }
 
@@ -20,9 +20,9 @@ impl ZoneReader {
         ZoneReader { inner, zone, table, bytes: OnceLock::new() }
     }
 
-    /// Where its own end says, wherever that is: before it is nothing but the table. If there are ends of others
-    /// alone, they are what an older table left behind one that was never finished; unless a unit before them cannot be
-    /// read, which may be its end.
+    /// Where an end of its own is found, wherever that is: nothing but the table is before it. If only ends of other
+    /// tables are found, an older table left them behind one that was never finished; unless a unit before them cannot
+    /// be read, which may be its end.
     fn find_end(&self) -> Result<u64> {
         let unit = UNIT_BYTES as u64;
         let most = self.inner.zones.report(self.zone).written.saturating_sub(unit);
@@ -45,7 +45,7 @@ impl ZoneReader {
 }
 
 impl TableReader for ZoneReader {
-    /// Reads all of the table for that.
+    /// Reads all of the table to find its end.
     fn bytes(&self) -> Result<u64> {
         match self.bytes.get() {
             Some(bytes) => Ok(*bytes),

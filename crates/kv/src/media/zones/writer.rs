@@ -23,8 +23,8 @@ impl ZoneWriter {
         ZoneWriter { inner, zone, table, intent, bytes: 0, refused: false, done: false }
     }
 
-    /// What an older table left behind this one must not be taken for a part of it. Behind one that fills its zone
-    /// there is nothing.
+    /// Writes an end: what an older table left behind this one must not be taken for a part of it. A table that fills
+    /// its zone needs none.
     fn write_end(&self) -> Result<()> {
         if self.bytes + UNIT_BYTES as u64 > self.inner.capacity() {
             return Ok(());

@@ -293,11 +293,11 @@ fn the_price_of_a_superblock_is_what_is_copied_for_it() {
     // 12 of one and 51 of the other, in two pieces, are more than fit one of 58.
     assert_eq!((beside.book.won(), beside.book.price(1)), (0, 1.0), "nothing can be won");
     pin(&mut beside, 15);
-    // What is won next is one of the two of which least is live.
+    // The next one that is won is one of the two with the fewest live units.
     assert_eq!((beside.book.won(), beside.book.price(1)), (1, 29.0 / 116.0));
     assert_eq!(beside.book.price(2), 1.0, "so many cannot be won");
     pin(&mut beside, 15);
-    // For two all three are collected, and what they are collected to is full of them.
+    // To win two, all three are collected, and fill the superblock that they are moved to.
     assert_eq!((beside.book.won(), beside.book.price(2)), (2, 45.0 / 174.0));
 }
 

@@ -59,7 +59,7 @@ impl Victims {
         self.by_weight.len() as u64 - self.weight.div_ceil(self.fill)
     }
 
-    /// The same, or about so, once so many units of these superblocks are live; those without any are free then.
+    /// About the same, once these superblocks have these numbers of live units; those without any are free then.
     pub(super) fn won_with(&self, lighter: &[(&Superblock, u64)]) -> u64 {
         let (mut count, mut weight) = (self.by_weight.len() as u64, self.weight);
         for (s, live) in lighter {

@@ -23,7 +23,7 @@ fn problems(pool: &Pool) -> Vec<String> {
     pool.problems(&(RealEnv::new() as Arc<dyn Env>))
 }
 
-/// A program failed on the only superblock that is whole: none is as wide.
+/// A program failed on the only superblock that has all its dies: no other is as wide.
 #[test]
 fn a_superblock_as_wide_as_none_is_not_searched_for_among_those_that_are() {
     let geometry = geometry(16);
@@ -66,12 +66,12 @@ fn what_leaves_the_book_is_being_erased_in_the_same_moment() {
     let submitter = Submitter::new(flash, env.clone(), None);
     let home = pool.take(&submitter, &*env, IoClass::Background, (Supply::Tables, 0)).unwrap().unwrap();
     assert_eq!((pool.erased(), problems(&pool)), (7, Vec::new()));
-    // Whoever looks now, before it is erased, finds it where it is.
+    // A check now, before it is erased, still finds it.
     pool.with_book(|book| book.give_up(home.index));
     assert_eq!((pool.erased(), problems(&pool)), (8, Vec::new()));
 }
 
-/// The host failed, not a block of the flash: nobody knows whether it was erased, and it is nobody's.
+/// The host failed, not a block of the flash: whether it was erased is not known, and it belongs to nothing.
 #[test]
 fn what_could_not_be_erased_is_set_aside() {
     let nand = Arc::new(Nand::ram(geometry(2), NandParams::default()).unwrap());
