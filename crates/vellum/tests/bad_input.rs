@@ -28,6 +28,14 @@ fn damaged_images() {
     home.run("disk check cut").failed(4, "was cut");
     home.run("disk serve cut --nbd unix:s").failed(4, "was cut");
 
+    std::fs::write(home.path("long"), [&whole[..], &[7; 100]].concat()).unwrap();
+    let said = home.run("disk check long");
+    said.failed(4, "what lies behind its end is not its own");
+    assert!(!said.err.contains("cut or copied") && said.err.contains("disk repair"), "{}", said.err);
+    assert!(home.ok("disk repair long --write").contains("what lies behind its end"));
+    assert_eq!(home.path("long").metadata().unwrap().len(), whole.len() as u64);
+    home.ok("disk check long");
+
     std::fs::write(home.path("scratched"), &whole).unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(home.path("scratched")).unwrap();
     // Both headers, and everything else up to the flash itself.

@@ -401,8 +401,12 @@ fn check_length(file: &File, info: &ImageInfo, layout: &Layout) -> Result<()> {
     if bytes == layout.file_bytes || (info.journal_bytes == 0 && bytes == almost) {
         return Ok(());
     }
+    let what = match bytes < layout.file_bytes {
+        true => "it was cut or copied in part",
+        false => "what lies behind its end is not its own, and a repair cuts it off",
+    };
     Err(Error::corrupt(format!(
-        "the image is {bytes} bytes long and should be {}: it was cut or copied in part",
+        "the image is {bytes} bytes long and should be {}: {what}",
         layout.file_bytes
     )))
 }
