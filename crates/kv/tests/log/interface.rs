@@ -2,6 +2,7 @@
 //! stores told apart.
 
 use super::harness::{assert_same, open_with, small, walked};
+use crate::doubtful::Doubtful;
 use crate::harness::{Model, directory, flash, open};
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -92,6 +93,50 @@ fn a_checkpoint_is_a_store_of_its_own() {
         copy.compact().unwrap();
         assert_eq!(copy.len(), model.len() as u64 + 1);
     }
+}
+
+/// The copy of a store on large zones, in a directory. Its first collection makes them as short as others there.
+#[test]
+fn a_checkpoint_goes_to_a_directory_with_smaller_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str, table_bytes| {
+        Directory::open(&dir.path().join(name), DirectoryOptions { table_bytes }).unwrap()
+    };
+    let options = Options { segment_bytes: 512 << 10, ..small() };
+    // No link to a directory in memory: segments are copied, as they are from a device.
+    let from = Directory::on(Arc::new(Doubtful::default()), DirectoryOptions { table_bytes: 1 << 20 });
+    let store = open_with(from, options).unwrap();
+    let mut model = Model::new();
+    for n in 0..4000 {
+        let (key, value) = pair(n % 3000, n);
+        store.put(&key, &value).unwrap();
+        model.insert(key, value);
+    }
+    let into: Arc<dyn Media> = at("copy", 100 << 10);
+    store.checkpoint(&into).unwrap();
+    drop(into);
+    let longest = || {
+        let files = std::fs::read_dir(dir.path().join("copy")).unwrap();
+        let tables =
+            files.map(|file| file.unwrap()).filter(|file| file.path().extension() == Some("table".as_ref()));
+        tables.map(|file| file.metadata().unwrap().len()).max().unwrap()
+    };
+    assert!(longest() > 400 << 10, "{}", longest());
+    let copy = open_with(at("copy", 100 << 10), small()).unwrap();
+    assert_same(&copy, &model, "the copy");
+    (0..3000).step_by(2).for_each(|n| copy.put(&pair(n, 0).0, b"short").unwrap());
+    (0..3000).step_by(2).for_each(|n| drop(model.insert(pair(n, 0).0, b"short".to_vec())));
+    copy.compact().unwrap();
+    assert_same(&copy, &model, "collected");
+    assert_eq!(copy.verify().unwrap().problems, Vec::<String>::new());
+    copy.close().unwrap();
+    assert!(longest() <= 100 << 10, "{}", longest());
+    let copy = open_with(at("copy", 100 << 10), small()).unwrap();
+    assert_same(&copy, &model, "opened again");
+    // A table on flash has its size.
+    let on_flash: Arc<dyn Media> = FlashMedia::open(flash(5), RealEnv::new()).unwrap();
+    let error = store.checkpoint(&on_flash).unwrap_err();
+    assert!(error.kind() == Kind::Unsupported && error.to_string().contains("at most"), "{error}");
 }
 
 /// Every copy has every key, whatever is overwritten and collected while it is made.

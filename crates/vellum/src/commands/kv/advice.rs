@@ -91,7 +91,7 @@ pub fn advise_copy(error: Error, from: &Path, out: &Path) -> Failure {
         {
             Failure::with_next(error, "choose another directory: nothing is replaced")
         }
-        Kind::Unsupported => Failure::with_next(
+        Kind::Unsupported if error.to_string().contains("has no keyspaces") => Failure::with_next(
             error,
             "leave --engine log out, or dump one keyspace (`vellum kv dump --keyspace`) and load that",
         ),
