@@ -2,10 +2,14 @@
 
 use crate::real::host::skipped;
 use crate::support::Home;
+use rustix::fs::inotify;
 use rustix::process::Signal;
 use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::Command;
-use vellum::base::{Env, RealEnv};
+use vellum::base::Kind;
 use vellum::kv::{AnyStore, Engine, Options};
 
 /// Reaching the limit on file sizes is an ordinary error, and does not end the process.
@@ -85,18 +89,33 @@ fn a_value_that_is_too_long_makes_no_store() {
 fn values_that_fit_a_log_store_are_checked_without_a_look_at_the_medium() {
     let home = Home::new();
     let opened = AnyStore::open(home.path("s"), Some(Engine::Log), Options::default()).unwrap();
-    let AnyStore::Log(store) = &opened else { panic!("{opened:?}") };
-    (0..1000).for_each(|n| fs::write(home.path("s").join(format!("foreign{n}")), "").unwrap());
-    let env = RealEnv::new();
-    let took = |work: &dyn Fn()| {
-        let begun = env.now();
-        work();
-        env.now().0 - begun.0
-    };
-    let looks = took(&|| (0..100).for_each(|_| assert!(store.value_limit().bytes > 1000)));
-    let checks = took(&|| (0..10_000).for_each(|_| opened.check_value(1000).unwrap()));
-    assert!(checks < looks, "{checks} ns for 100 times as many checks as there were looks in {looks} ns");
+    let looks = Looks::at(&home.path("s"));
+    let told = |bytes: usize| opened.check_value(bytes).map_err(|error| error.kind());
+    assert_eq!((told(5 << 20), looks.is_any()), (Err(Kind::Invalid), true));
+    // The store may look once itself, as it begins.
+    let seen = (0..1000).filter(|_| told(1000).is_err() || looks.is_any()).count();
+    assert!(seen < 10, "{seen} of 1000 looked");
     opened.close().unwrap();
+}
+
+/// Tells when somebody lists a directory.
+struct Looks(OwnedFd);
+
+impl Looks {
+    fn at(path: &Path) -> Looks {
+        let listed = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&listed, path, inotify::WatchFlags::OPEN | inotify::WatchFlags::ONLYDIR).unwrap();
+        Looks(listed)
+    }
+
+    /// True if somebody did since it was asked last.
+    fn is_any(&self) -> bool {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.0, &mut buffer);
+        let flags = std::iter::from_fn(|| Some(events.next().ok()?.events()));
+        // All of them are read.
+        flags.filter(|flags| flags.contains(inotify::ReadFlags::ISDIR)).count() > 0
+    }
 }
 
 #[test]
