@@ -10,7 +10,10 @@ use vellum_media::zones::{RamZones, RamZonesParams};
 
 /// A formatted device of which so many zones may be open at a time.
 fn formatted(zones: u32, open_max: u32) -> Result<Arc<ZoneMedia>> {
-    let shape = ZonesShape { zones, zone_bytes: 256 << 10, unit_bytes: 4096, open_max: Some(open_max) };
+    on_zones(ZonesShape { zones, zone_bytes: 256 << 10, unit_bytes: 4096, open_max: Some(open_max) })
+}
+
+fn on_zones(shape: ZonesShape) -> Result<Arc<ZoneMedia>> {
     let device = Arc::new(RamZones::new(RamZonesParams { shape, keeps_pointers: true, seed: 1 }));
     let files = Doubtful::default();
     ZoneMedia::format(&files.directory(), &*device, "double", [7; 16], false)?;
@@ -76,5 +79,54 @@ fn devices_of_which_fewer_zones_may_be_open_are_refused() {
         let error = formatted(60, open_max).map(drop).unwrap_err();
         let said = format!("double takes writes to {open_max} zones at a time: a store needs {OPEN_MIN}");
         assert!(error.kind() == Kind::Invalid && error.to_string().contains(&said), "{error}");
+    }
+}
+
+/// Each entry is one that the store says it takes.
+fn holds_its_largest(store: &impl Map, key_bytes: usize, context: &str) {
+    let noise = |seed: u32| (0u32..).map(move |at| ((seed ^ at).wrapping_mul(0x9E37_79B1) >> 23) as u8);
+    // As near one another as keys can be: what tells their leaves apart is as long as they are.
+    let key = |n: u32| [noise(7).take(key_bytes - 4).collect(), n.to_be_bytes().to_vec()].concat();
+    let value = |n: u32| noise(n).take(store.value_bytes_max()).collect::<Vec<_>>();
+    for n in 0..30 {
+        store.put(&key(n), &value(n)).unwrap_or_else(|error| panic!("{context}: {n}: {error}"));
+        store.put(&n.to_be_bytes(), b"short").unwrap();
+    }
+    store.compact().unwrap_or_else(|error| panic!("{context}: {error}"));
+    (0..30).for_each(|n| assert_eq!(store.get(&key(n)).unwrap(), Some(value(n)), "{context}"));
+}
+
+const LEAST: u64 = 128 << 10;
+
+#[test]
+fn zones_that_are_too_short_for_the_largest_entries_are_refused() {
+    let of = |zone_bytes| ZonesShape { zones: 200, zone_bytes, unit_bytes: 4096, open_max: None };
+    for zone_bytes in [4096, 16 << 10, 32 << 10, 64 << 10, LEAST - 4096] {
+        let error = on_zones(of(zone_bytes)).map(drop).unwrap_err();
+        let said = format!("double has zones of {zone_bytes} bytes: a store needs {LEAST}, as");
+        assert!(error.kind() == Kind::Invalid && error.to_string().contains(&said), "{error}");
+    }
+    for zone_bytes in (LEAST..400 << 10).step_by(20 << 10) {
+        let context = format!("{zone_bytes} bytes");
+        let (media, table_bytes) = (on_zones(of(zone_bytes)).unwrap(), zone_bytes as usize - 4096);
+        let store = Store::open(media, RealEnv::new(), Options::default()).unwrap();
+        holds_its_largest(&store, table_bytes / 16, &context);
+        store.close().unwrap();
+        let store =
+            log::Store::open(on_zones(of(zone_bytes)).unwrap(), RealEnv::new(), log::Options::default());
+        holds_its_largest(&store.unwrap(), table_bytes / 16, &context);
+    }
+}
+
+#[test]
+fn stores_work_on_the_least_zones() {
+    for zones in [8, 24] {
+        let shape = ZonesShape { zones, zone_bytes: LEAST, unit_bytes: 4096, open_max: None };
+        let media = on_zones(shape).unwrap();
+        let store = Store::open(media.clone(), RealEnv::new(), Options::default()).unwrap();
+        fill_and_empty(&store, || media.tables_free(), 20, &format!("{zones} of the least"));
+        let media = on_zones(shape).unwrap();
+        let store = log::Store::open(media.clone(), RealEnv::new(), log::Options::default()).unwrap();
+        fill_and_empty(&store, || media.tables_free(), 4, &format!("{zones} of the least, log"));
     }
 }

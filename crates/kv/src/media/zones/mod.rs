@@ -28,7 +28,7 @@ use label::{Label, TableHead, UNIT_BYTES};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
-use vellum_base::{Cause, Error, Kind, Ledger, Result, Zones};
+use vellum_base::{Cause, Error, Kind, Ledger, Result, Zones, ZonesShape};
 
 /// Zone that the label is in.
 const LABEL_ZONE: u32 = 0;
@@ -36,6 +36,9 @@ const LABEL_ZONE: u32 = 0;
 const LABELS_AT: [u64; 2] = [0, UNIT_BYTES as u64];
 /// Fewest zones: the label, a table on each of three levels, and what a merge of them writes.
 const ZONES_MIN: u32 = 8;
+/// Least size of a zone. In some of less than 80 KiB there is no room for the largest key and value that the store
+/// takes: it would fail for good at the next flush. Below 36 KiB that happens with any.
+const ZONE_BYTES_MIN: u64 = 128 << 10;
 /// Fewest zones that may be open at a time: a flush, a merge, and an ingest, or a segment, one being collected, and one
 /// on its way to a table.
 const OPEN_MIN: u32 = 3;
@@ -107,17 +110,7 @@ impl ZoneMedia {
         force: bool,
     ) -> Result<()> {
         let shape = zones.shape();
-        if shape.zones < ZONES_MIN || shape.zone_bytes < 4 * UNIT_BYTES as u64 {
-            return Err(Error::invalid(format!(
-                "{device} has {} zones of {} bytes: a store needs {ZONES_MIN}",
-                shape.zones, shape.zone_bytes
-            )));
-        }
-        if let Some(open_max) = shape.open_max.filter(|max| *max < OPEN_MIN) {
-            return Err(Error::invalid(format!(
-                "{device} takes writes to {open_max} zones at a time: a store needs {OPEN_MIN}"
-            )));
-        }
+        check_shape(&shape, device)?;
         if directory.current()?.is_some() || Note::of(directory)?.is_some() {
             return Err(Error::invalid("there is a store in this directory already"));
         }
@@ -167,6 +160,24 @@ impl ZoneMedia {
         inner.name_by_ends()?;
         Ok(Arc::new(ZoneMedia { inner }))
     }
+}
+
+/// An error if a store could not live on such zones.
+fn check_shape(shape: &ZonesShape, device: &str) -> Result<()> {
+    let ZonesShape { zones, zone_bytes, open_max, .. } = shape;
+    let open_few = open_max.filter(|max| *max < OPEN_MIN);
+    let what = match open_few {
+        _ if *zone_bytes < ZONE_BYTES_MIN => format!(
+            "has zones of {zone_bytes} bytes: a store needs {ZONE_BYTES_MIN}, as a zone holds a table, and that its \
+             largest entries"
+        ),
+        _ if *zones < ZONES_MIN => {
+            format!("has {zones} zones of {zone_bytes} bytes: a store needs {ZONES_MIN}")
+        }
+        Some(open_max) => format!("takes writes to {open_max} zones at a time: a store needs {OPEN_MIN}"),
+        None => return Ok(()),
+    };
+    Err(Error::invalid(format!("{device} {what}")))
 }
 
 /// The label of a store's device. One that was extended since has zones that are not used.
