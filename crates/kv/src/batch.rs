@@ -1,11 +1,16 @@
 //! A batch of writes, applied atomically.
 
 use crate::bytes::{Fields, put_varint, varint_len};
+use crate::journal::PAYLOAD_BYTES_MAX;
 use crate::key::{DEFAULT_KEYSPACE, EntryKind, KEY_BYTES_MAX, check_key};
 use crate::lsm::keyspace::{Keyspace, Space};
 use crate::options::VALUE_BYTES_MAX;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
+
+/// Upper limit in bytes of a batch ([`Batch::bytes`]), in any store. The limit of a store
+/// ([`crate::Map::batch_bytes_max`]) may be lower.
+pub const BATCH_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
 
 /// Puts and deletes that are applied atomically: after a crash all of them are there, or none. Of several for one key
 /// the last one counts.
@@ -57,6 +62,18 @@ impl Batch {
         self.touch(&keyspace.space);
         Ok(())
     }
+    /// Moves what is in the default keyspace to another one.
+    pub fn move_to(&mut self, keyspace: &Keyspace) {
+        let mut at = 0;
+        while let Some((entry, bytes)) = decode_entry(&self.payload[at..]) {
+            let space_at = at + bytes - entry.value.len() - entry.key.len();
+            if self.payload[space_at] == DEFAULT_KEYSPACE {
+                self.payload[space_at] = keyspace.space.number;
+            }
+            at += bytes;
+        }
+        self.touch(&keyspace.space);
+    }
     /// Number of puts and deletes.
     pub fn len(&self) -> usize {
         self.count as usize
@@ -89,7 +106,7 @@ impl Batch {
         self.put_key_bytes_max
     }
     /// Bytes of the largest value.
-    pub(crate) fn value_bytes_max(&self) -> usize {
+    pub fn value_bytes_max(&self) -> usize {
         self.value_bytes_max
     }
     /// Named keyspaces that the batch writes to.

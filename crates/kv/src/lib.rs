@@ -35,7 +35,7 @@ mod shared;
 mod sum;
 mod swap;
 
-pub use batch::Batch;
+pub use batch::{BATCH_BYTES_MAX, Batch};
 pub use engine::Engine;
 pub use freewrite::{Caps, ReuseStat, check_sharing};
 pub use glance::{Glance, Glanced};

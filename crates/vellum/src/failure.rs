@@ -1,6 +1,7 @@
 //! How a command ends: its verdict, or what went wrong and what to do next; and their exit codes.
 
 use crate::commands;
+use std::fmt;
 use std::process::ExitCode;
 use vellum::base::{Error, Kind};
 
@@ -48,6 +49,11 @@ impl Failure {
         let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(String::from));
         let error = Error::invalid(what.strip_prefix("error: ").unwrap_or(&what));
         Failure { error, next: tip }
+    }
+
+    /// Puts something in front of what happened.
+    pub fn context(self, what: impl fmt::Display) -> Failure {
+        Failure { error: self.error.context(what), ..self }
     }
 
     /// Adds advice for errors of this kind, unless there is more specific advice.

@@ -118,6 +118,44 @@ impl Looks {
     }
 }
 
+/// What is refused has not begun, either.
+#[test]
+fn what_is_no_batch_makes_no_store() {
+    let home = Home::new();
+    let line = |bytes| format!("put\tk\t{}\n", "v".repeat(bytes));
+    for (name, steps) in [
+        ("none", "put\tk\n".into()),
+        ("half", "put\ta\t1\nset\tb\t2\n".into()),
+        ("key", format!("del\t{}\n", "k".repeat(70_000))),
+        ("long", format!("put\ta\t1\n{}", line(5 << 20))),
+        ("many", line(4 << 20).repeat(3)),
+        ("fits", line(10)),
+    ] {
+        fs::write(home.path(name), steps).unwrap();
+    }
+    for engine in ["lsm", "log"] {
+        for (name, what) in [("none", "line 1: "), ("half", "line 2: "), ("key", "line 1: a key of 70000")] {
+            home.run(&format!("kv batch new {name} --engine {engine}")).failed(2, what);
+        }
+        home.run(&format!("kv batch new nowhere --engine {engine}")).failed(3, "nowhere");
+        assert!(!home.path("new").exists(), "{engine}");
+    }
+    home.run("kv batch new long --engine log").failed(2, "long, line 2: new: a value of 5242880 bytes");
+    home.run("kv batch new many --engine log").failed(2, "a batch of 12582");
+    for line in ["batch new fits", "put new a 1", "load new fits"] {
+        let said = home.run(&format!("kv {line} --keyspace x --engine log"));
+        said.failed(2, "a log store has no keyspaces");
+    }
+    for line in ["batch new fits", "put new a 1", "load new fits", "ingest new fits"] {
+        home.run(&format!("kv {line} --keyspace {}", "x".repeat(256))).failed(2, "has 1 to 255 bytes");
+    }
+    home.run(&format!("kv put new {} 1", "k".repeat(70_000))).failed(2, "a key of 70000 bytes");
+    assert!(!home.path("new").exists());
+    home.ok("kv batch new many");
+    home.ok("kv batch new fits --keyspace x");
+    assert_eq!(home.ok("kv dump new --keyspace x"), "k\tvvvvvvvvvv\n");
+}
+
 #[test]
 fn a_value_that_is_too_long_is_refused_by_whatever_puts_it_into_a_log_store() {
     let home = Home::new();

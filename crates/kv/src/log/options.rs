@@ -1,10 +1,12 @@
 //! How a log store is opened, and what options and medium together allow.
 
 use super::segment::START_BYTES;
+use crate::batch::{Batch, at_most};
 use crate::freewrite::Caps;
 use crate::journal::PAYLOAD_BYTES_MAX;
 use crate::media::Media;
 use crate::options::{CpuModel, Reuse, VALUE_BYTES_MAX};
+use vellum_base::{Error, Result};
 
 /// Most logs of one segment, where the medium does not say less.
 const LOGS_MAX: usize = 64;
@@ -105,6 +107,16 @@ impl Limits {
             value_bytes_max: VALUE_BYTES_MAX.min(bytes / 8).min(log / 4),
             batch_bytes_max: ((bytes - START_BYTES) / 4).min(log / 2).min(PAYLOAD_BYTES_MAX),
         }
+    }
+
+    /// An error if a batch, or an entry of it, exceeds its limit.
+    pub(crate) fn check_batch(&self, batch: &Batch) -> Result<()> {
+        if !batch.spaces().is_empty() {
+            return Err(Error::invalid("a log store has no keyspaces but the default one"));
+        }
+        at_most("a value", batch.value_bytes_max(), self.value_bytes_max)?;
+        // Records are rounded up, and a little longer than entries.
+        at_most("a batch", batch.bytes() + 16 * batch.len(), self.batch_bytes_max)
     }
 
     /// What a segment's table has room for at least: half of what others have, as where half of the blocks of a

@@ -82,6 +82,11 @@ impl Store {
         ValueLimit::of(media, options)
     }
 
+    /// An error if a store on `media`, whether it exists yet or not, is too small for the batch.
+    pub fn check_batch_on(media: &dyn Media, options: &Options, batch: &Batch) -> Result<()> {
+        Limits::new(media, options).check_batch(batch)
+    }
+
     /// The limit of values of this store.
     pub fn value_limit(&self) -> ValueLimit {
         let Core { limits, media, options, .. } = &*self.core;

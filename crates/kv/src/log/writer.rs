@@ -16,7 +16,7 @@ use super::index::{Change, Pointer};
 use super::options::Limits;
 use super::record::{Record, record_bytes};
 use super::segment::{Account, Buffer, Home, Segment, start};
-use crate::batch::{Batch, at_most, decode_entry};
+use crate::batch::{Batch, decode_entry};
 use crate::durable::Durable;
 use crate::key::{DEFAULT_KEYSPACE, EntryKind};
 use crate::options::Durability;
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::sync::{Mutex, MutexGuard, RwLock};
-use vellum_base::{Cause, Error, IoClass, Kind, Result};
+use vellum_base::{Cause, IoClass, Kind, Result};
 
 /// Tables that puts leave free for collecting, and those that deletes leave.
 const SPARE_TABLES: u64 = 3;
@@ -113,7 +113,7 @@ impl Core {
     /// Applies a batch.
     pub(crate) fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
         self.state.check_writable()?;
-        self.check_batch(batch)?;
+        self.limits.check_batch(batch)?;
         self.env.charge(self.options.cpu.put);
         let mut entries = self.entries(batch);
         entries.iter_mut().try_for_each(|entry| self.look(entry))?;
@@ -129,16 +129,6 @@ impl Core {
             Durability::Sync => self.sync_upto(upto),
             _ => Ok(()),
         }
-    }
-
-    fn check_batch(&self, batch: &Batch) -> Result<()> {
-        let limits = &self.limits;
-        if !batch.spaces().is_empty() {
-            return Err(Error::invalid("a log store has no keyspaces but the default one"));
-        }
-        at_most("a value", batch.value_bytes_max(), limits.value_bytes_max)?;
-        // Records are rounded up, and a little longer than entries.
-        at_most("a batch", batch.bytes() + 16 * batch.len(), limits.batch_bytes_max)
     }
 
     /// What a batch does in the end: of several entries of a key the last counts.

@@ -11,7 +11,7 @@
 //!    changed in between ([`Core::moment`]).
 //! 2. `visible` advances only after the entries are in the memtable.
 
-use crate::batch::at_most;
+use crate::batch::{Batch, at_most};
 use crate::durable::Durable;
 use crate::freewrite::in_force;
 use crate::journal::{Edit, Floors, Wal};
@@ -98,6 +98,13 @@ impl Limits {
     pub(crate) fn check_entry(&self, key_bytes: usize, value_bytes: usize) -> Result<()> {
         at_most("a key", key_bytes, self.key_bytes_max)?;
         at_most("a value", value_bytes, self.value_bytes_max)
+    }
+
+    /// An error if a batch, or an entry of it, exceeds its limit.
+    pub(crate) fn check_batch(&self, batch: &Batch) -> Result<()> {
+        // Longer keys may be there from a time when the limit was higher: they can be deleted.
+        self.check_entry(batch.put_key_bytes_max(), batch.value_bytes_max())?;
+        at_most("a batch", batch.bytes(), self.batch_bytes_max)
     }
 }
 

@@ -250,12 +250,7 @@ impl Store {
     /// not be in use; a store has at most [`KEYSPACES_MAX`] keyspaces. If all numbers are taken up by dropped ones,
     /// this waits until one of them is merged away.
     pub fn create_keyspace(&self, name: &str) -> Result<Keyspace> {
-        if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX {
-            return Err(Error::invalid(format!(
-                "a keyspace's name has 1 to {KEYSPACE_NAME_BYTES_MAX} bytes, not {}",
-                name.len()
-            )));
-        }
+        Keyspace::check_name(name)?;
         let core = &self.core;
         core.state.check_writable()?;
         // Another thread that creates a keyspace may take the number that was freed.
@@ -356,6 +351,16 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
+    /// An error if no keyspace can have this name: it has 1 to [`KEYSPACE_NAME_BYTES_MAX`] bytes.
+    pub fn check_name(name: &str) -> Result<()> {
+        match name.len() {
+            1..=KEYSPACE_NAME_BYTES_MAX => Ok(()),
+            bytes => Err(Error::invalid(format!(
+                "a keyspace's name has 1 to {KEYSPACE_NAME_BYTES_MAX} bytes, not {bytes}"
+            ))),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.space.name

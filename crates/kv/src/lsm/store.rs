@@ -62,6 +62,11 @@ impl Store {
         limits(media, options).value_bytes_max
     }
 
+    /// An error if a store on `media`, whether it exists yet or not, is too small for the batch.
+    pub fn check_batch_on(media: &dyn Media, options: &Options, batch: &Batch) -> Result<()> {
+        limits(media, options).check_batch(batch)
+    }
+
     /// A read-only view of the store as it is now, valid as long as the snapshot is held.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshots = self.core.snapshots.lock();

@@ -5,7 +5,7 @@
 //! 2. All log bytes below the position that [`crate::journal::GroupSync`] has recorded (in terms of the log's `total`)
 //!    are durable, including all older logs.
 
-use crate::batch::{Batch, at_most};
+use crate::batch::Batch;
 use crate::durable::Durable;
 use crate::journal::record_bytes;
 use crate::lsm::core::{Core, Frozen, State, View};
@@ -49,7 +49,7 @@ impl Writer {
 impl Core {
     /// Applies a batch.
     pub(crate) fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        self.check_batch(batch)?;
+        self.limits.check_batch(batch)?;
         if batch.is_empty() {
             return self.settle(durability);
         }
@@ -83,12 +83,6 @@ impl Core {
             self.env.sleep_until(until);
         }
         Ok(())
-    }
-
-    fn check_batch(&self, batch: &Batch) -> Result<()> {
-        // Longer keys may be there from a time when the limit was higher: they can be deleted.
-        self.limits.check_entry(batch.put_key_bytes_max(), batch.value_bytes_max())?;
-        at_most("a batch", batch.bytes(), self.limits.batch_bytes_max)
     }
 
     /// An error if a keyspace of the batch was dropped. The writer lock is held, so none can be dropped meanwhile.

@@ -4,7 +4,7 @@ use super::{Fresh, Options, Store, checkpoint, media_at, named};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Error, RealEnv, Result};
-use vellum_kv::{Engine, Map, Media, check_sharing, log};
+use vellum_kv::{Batch, Engine, Map, Media, check_sharing, log};
 
 /// Segments of a log store are smaller than memtables by this factor: three of them are in memory at a time.
 const SEGMENTS_A_MEMTABLE: u64 = 2;
@@ -25,28 +25,29 @@ impl AnyStore {
     /// [`vellum_kv::Reuse::Relink`] fails if nothing can be in two tables at once, as does
     /// [`vellum_kv::Reuse::Bubbles`] on flash or zones, below which nothing deduplicates.
     pub fn open(path: impl AsRef<Path>, wanted: Option<Engine>, options: Options) -> Result<AnyStore> {
-        AnyStore::open_for(path, wanted, options, 0)
+        AnyStore::open_for(path, wanted, options, &Batch::new())
     }
 
-    /// The same, for a value of this many bytes: a new store that could not hold it is not created.
+    /// The same, for a batch that is to be written: a new store that could not take it is not created.
     pub fn open_for(
         path: impl AsRef<Path>,
         wanted: Option<Engine>,
         options: Options,
-        value_bytes: usize,
+        batch: &Batch,
     ) -> Result<AnyStore> {
-        let fresh = Fresh::at(path.as_ref(), options.read_only);
-        let opened = AnyStore::open_at(path.as_ref(), wanted, options, value_bytes);
-        opened.inspect_err(|_| fresh.undo()).map_err(|e| named(e, path.as_ref()))
+        let (path, fresh) = (path.as_ref(), Fresh::at(path.as_ref(), options.read_only));
+        let media = media_at(path, options.read_only);
+        let opened = media.and_then(|media| AnyStore::on(media, wanted, options, batch));
+        opened.inspect_err(|_| fresh.undo()).map_err(|e| named(e, path))
     }
 
-    fn open_at(
-        path: &Path,
+    /// The same on any medium.
+    pub(super) fn on(
+        media: Arc<dyn Media>,
         wanted: Option<Engine>,
         options: Options,
-        value_bytes: usize,
+        batch: &Batch,
     ) -> Result<AnyStore> {
-        let media = media_at(path, options.read_only)?;
         if !options.read_only {
             check_sharing(&*media, options.reuse, options.unit_bytes)?;
         }
@@ -60,7 +61,7 @@ impl AnyStore {
         }
         let engine = is.or(wanted).unwrap_or_default();
         if is.is_none() && options.create_if_missing {
-            would_hold(engine, &media, &options, value_bytes)?;
+            would_take(engine, &media, &options, batch)?;
         }
         Ok(match engine {
             Engine::Lsm => AnyStore::Lsm(Store(vellum_kv::Store::open(media, env, options)?)),
@@ -109,11 +110,19 @@ impl AnyStore {
     }
 }
 
-/// Fails if a store that is yet to be made could not hold a value of this many bytes.
-fn would_hold(engine: Engine, media: &Arc<dyn Media>, options: &Options, value_bytes: usize) -> Result<()> {
+/// Fails if a store that is yet to be made could not take this batch.
+fn would_take(engine: Engine, media: &Arc<dyn Media>, options: &Options, batch: &Batch) -> Result<()> {
+    let value_bytes = batch.value_bytes_max();
     match engine {
-        Engine::Lsm => at_most(value_bytes, vellum_kv::Store::value_bytes_max_on(&**media, options)),
-        Engine::Log => log::Store::value_limit_on(media, &log_options(options)).check(value_bytes),
+        Engine::Lsm => {
+            at_most(value_bytes, vellum_kv::Store::value_bytes_max_on(&**media, options))?;
+            vellum_kv::Store::check_batch_on(&**media, options, batch)
+        }
+        Engine::Log => {
+            let options = log_options(options);
+            log::Store::value_limit_on(media, &options).check(value_bytes)?;
+            log::Store::check_batch_on(&**media, &options, batch)
+        }
     }
 }
 

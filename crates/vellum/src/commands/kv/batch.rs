@@ -2,12 +2,14 @@
 
 use super::input::{Input, Written};
 use super::lines::{Form, Line};
-use super::target::{Space, WriteTarget};
-use crate::failure::{Outcome, Verdict};
+use super::space::Space;
+use super::target::WriteTarget;
+use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
-use vellum::kv::{Batch, Durability};
+use vellum::base::Result;
+use vellum::kv::{BATCH_BYTES_MAX, Batch, Durability};
 
 /// Apply puts and deletes from a file, all or none; when this returns they are safe from a power cut
 #[derive(clap::Args)]
@@ -39,32 +41,58 @@ struct Applied {
     deletes: u64,
 }
 
+/// What the input says.
+#[derive(Default)]
+struct Step {
+    batch: Batch,
+    applied: Applied,
+    /// Where its longest value is.
+    longest: String,
+}
+
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let mut input = Input::open(self.file.as_ref(), &self.written)?;
-        let store = self.target.open()?;
-        let scope = self.space.scope_or_new(&store)?;
-        let (mut batch, mut applied) = (Batch::new(), Applied::default());
-        while let Some(line) = input.next(Form::read_step)? {
-            match line {
-                Line::Put(key, value) => {
-                    let fits = store.check_value(value.len());
-                    fits.map_err(|e| self.target.advise(e.context(input.place())))?;
-                    scope.put(&mut batch, &key, &value).map_err(|e| e.context(input.place()))?;
-                    applied.puts += 1;
-                }
-                Line::Delete(key) => {
-                    scope.delete(&mut batch, &key).map_err(|e| e.context(input.place()))?;
-                    applied.deletes += 1;
-                }
-            }
-            if batch.bytes() > store.map().batch_bytes_max() {
-                break; // the store reports it
-            }
-        }
+        // All of it is read first: what is no batch creates no store.
+        let Step { mut batch, applied, longest } = self.read()?;
+        let placed = |failure: Failure| match failure.error().to_string().contains("a value of ") {
+            true => failure.context(&longest),
+            false => failure,
+        };
+        let store = self.target.open_for(&self.space, &batch).map_err(placed)?;
+        store.check_value(batch.value_bytes_max()).map_err(|e| placed(self.target.advise(e)))?;
+        self.space.scope_or_new(&store)?.take(&mut batch);
         let done = store.map().write(&batch, Durability::Sync).and_then(|()| store.close());
         done.map_err(|e| self.target.advise(e))?;
         ui.result(&applied, || format!("{} puts and {} deletes\n", applied.puts, applied.deletes));
         Ok(Verdict::Fine)
+    }
+
+    fn read(&self) -> Result<Step> {
+        let (mut step, mut input) = (Step::default(), Input::open(self.file.as_ref(), &self.written)?);
+        while let Some(line) = input.next(Form::read_step)? {
+            step.add(&line, &input).map_err(|e| e.context(input.place()))?;
+            if step.batch.bytes() > BATCH_BYTES_MAX {
+                break; // the store reports it
+            }
+        }
+        Ok(step)
+    }
+}
+
+impl Step {
+    fn add(&mut self, line: &Line, input: &Input) -> Result<()> {
+        let value_bytes_max = self.batch.value_bytes_max();
+        match line {
+            Line::Put(key, value) => self.batch.put(key, value)?,
+            Line::Delete(key) => self.batch.delete(key)?,
+        }
+        match line {
+            Line::Put(..) => self.applied.puts += 1,
+            Line::Delete(_) => self.applied.deletes += 1,
+        }
+        if self.batch.value_bytes_max() > value_bytes_max {
+            self.longest = input.place();
+        }
+        Ok(())
     }
 }

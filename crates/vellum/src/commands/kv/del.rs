@@ -1,7 +1,8 @@
 //! `kv del`: removes keys.
 
 use super::reusing::Reusing;
-use super::target::{Range, Space, Target};
+use super::space::Space;
+use super::target::{Range, Target};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;

@@ -2,7 +2,8 @@
 
 use super::notation::names;
 use super::reusing::Reusing;
-use super::target::{Target, no_keyspaces};
+use super::space::no_keyspaces;
+use super::target::Target;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;

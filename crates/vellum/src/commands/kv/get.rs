@@ -2,7 +2,8 @@
 
 use super::lines::Form;
 use super::notation::Notation;
-use super::target::{Hex, Space, Target};
+use super::space::Space;
+use super::target::{Hex, Target};
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;

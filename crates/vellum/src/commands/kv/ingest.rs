@@ -1,7 +1,8 @@
 //! `kv ingest`: adds sorted records, written only once.
 
 use super::input::{Input, RecordFiles, each_record};
-use super::target::{Space, WriteTarget};
+use super::space::Space;
+use super::target::WriteTarget;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
@@ -46,7 +47,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let env = RealEnv::new();
         let inputs = self.records.open()?;
-        let store = self.target.open_ordered()?;
+        let store = self.target.open_ordered(&self.space)?;
         let space = self.space.or_new(&store).map_err(|e| self.target.advise(e))?;
         let ingested = self.ingest(inputs, &space, ui)?;
         store.close().map_err(|e| self.target.advise(e))?;

@@ -1,8 +1,9 @@
 //! `kv load`: loads many records from files.
 
 use super::input::{Input, RecordFiles, each_record};
+use super::space::{Scope, Space};
 use super::stat::Figures;
-use super::target::{Scope, Space, WriteTarget};
+use super::target::WriteTarget;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
@@ -67,7 +68,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let inputs = self.records.open()?;
         let env = RealEnv::new();
-        let store = self.target.open()?;
+        let store = self.target.open_for(&self.space, &Batch::new())?;
         let scope = self.space.scope_or_new(&store)?;
         let mut load = Load::default();
         let loaded = self.load(&mut load, inputs, &store, &scope, ui);

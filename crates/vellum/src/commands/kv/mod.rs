@@ -20,6 +20,7 @@ mod put;
 mod repair;
 mod reusing;
 mod scan;
+mod space;
 pub mod stat;
 mod target;
 mod verify;

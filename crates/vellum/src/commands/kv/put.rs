@@ -1,6 +1,7 @@
 //! `kv put`: sets one key.
 
-use super::target::{Hex, Space, WriteTarget};
+use super::space::Space;
+use super::target::{Hex, WriteTarget};
 use crate::failure::{Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
@@ -47,10 +48,11 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let key = self.hex.read(&self.key)?;
         let value = self.value()?;
-        let store = self.target.open_for(value.len())?;
+        let mut batch = Batch::new();
+        batch.put(&key, &value)?;
+        let store = self.target.open_for(&self.space, &batch)?;
         store.check_value(value.len()).map_err(|e| self.target.advise(e))?;
-        let (mut batch, scope) = (Batch::new(), self.space.scope_or_new(&store)?);
-        scope.put(&mut batch, &key, &value)?;
+        self.space.scope_or_new(&store)?.take(&mut batch);
         let put = store.map().write(&batch, Durability::Sync).and_then(|()| store.close());
         put.map_err(|e| self.target.advise(e))?;
         ui.result(&Set { key_bytes: key.len(), value_bytes: value.len() }, String::new);

@@ -1,8 +1,9 @@
 //! How commands open stores, and what to do if that fails.
 
 use super::advice::{advise, has_no_order, missing, other_engine};
-use super::notation::{Notation, names};
+use super::notation::Notation;
 use super::reusing::Reusing;
+use super::space::Space;
 use crate::failure::Failure;
 use clap::ValueEnum;
 use std::ffi::OsStr;
@@ -10,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use vellum::Size;
 use vellum::base::{BlockDevice, Error, Kind, Result};
-use vellum::kv::{AnyStore, Batch, Bounds, Engine, Keyspace, Options, Store, is_unfinished};
+use vellum::kv::{AnyStore, Batch, Bounds, Engine, Options, Store, is_unfinished};
 use vellum::media::FileDisk;
 
 /// Maximum size of a zone, used unless the device is small; and the minimum.
@@ -76,14 +77,6 @@ pub struct Strict {
     /// Refuse a log in which records follow damage, though none was synced; else it ends there
     #[arg(long)]
     pub strict: bool,
-}
-
-/// Which keyspace.
-#[derive(clap::Args)]
-pub struct Space {
-    /// The keyspace; what puts records makes it if it is not there
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    keyspace: String,
 }
 
 /// A part of a store that is there.
@@ -200,48 +193,54 @@ impl Target {
 
 impl WriteTarget {
     /// Opens it for operations that need ordered keys, creating it if necessary.
-    pub fn open_ordered(&self) -> Result<Store, Failure> {
-        if self.engine == Some(EngineArg::Log) && self.is_new() {
+    pub fn open_ordered(&self, space: &Space) -> Result<Store, Failure> {
+        if self.is_new_log() {
             let error = Error::invalid("a log store (--engine log) has no order of keys, which this needs");
             return Err(Failure::with_next(error, "leave --engine out, or use `vellum kv load`"));
         }
         let next = "use `vellum kv load`, which takes records in any order";
-        ordered(self.open()?, &self.path).map_err(|failure| failure.instead_next(next))
-    }
-
-    /// Opens it, creating it if necessary.
-    pub fn open(&self) -> Result<AnyStore, Failure> {
-        self.open_for(0)
+        let store = self.open_for(space, &Batch::new())?;
+        ordered(store, &self.path).map_err(|failure| failure.instead_next(next))
     }
 
     /// The same, but refuses a log that is damaged in its middle if requested.
     pub fn open_if_strict(&self, strict: Strict) -> Result<AnyStore, Failure> {
-        self.open_as(0, strict)
+        self.open_as(&Batch::new(), strict)
     }
 
-    /// Opens it, creating it if necessary, for a value of this many bytes.
-    pub fn open_for(&self, value_bytes: usize) -> Result<AnyStore, Failure> {
-        self.open_as(value_bytes, Strict::default())
+    /// Opens it, creating it if necessary, for a batch that goes to a keyspace: a new store that could not take it is
+    /// not created.
+    pub fn open_for(&self, space: &Space, batch: &Batch) -> Result<AnyStore, Failure> {
+        space.check()?;
+        if self.is_new_log() && !space.is_default() {
+            return Err(space.not_in_a_log());
+        }
+        self.open_as(batch, Strict::default())
     }
 
-    fn open_as(&self, value_bytes: usize, strict: Strict) -> Result<AnyStore, Failure> {
+    fn open_as(&self, batch: &Batch, strict: Strict) -> Result<AnyStore, Failure> {
+        let wanted = self.engine.map(EngineArg::engine);
+        let opened = AnyStore::open_for(&self.path, wanted, self.options(strict), batch);
+        opened.map_err(|error| match (error.kind(), wanted) {
+            (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => {
+                Failure::with_next(error, other_engine(&self.path, wanted))
+            }
+            _ => self.advise(error),
+        })
+    }
+
+    fn options(&self, strict: Strict) -> Options {
         let bytes = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
-        let options = Options {
+        self.reusing.put_into(Options {
             memtable_bytes: bytes(self.memtable),
             cache_bytes: bytes(self.cache),
             strict_log: strict.strict,
             ..Options::default()
-        };
-        let wanted = self.engine.map(EngineArg::engine);
-        let options = self.reusing.put_into(options);
-        AnyStore::open_for(&self.path, wanted, options, value_bytes).map_err(|error| {
-            match (error.kind(), wanted) {
-                (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => {
-                    Failure::with_next(error, other_engine(&self.path, wanted))
-                }
-                _ => self.advise(error),
-            }
         })
+    }
+
+    fn is_new_log(&self) -> bool {
+        self.engine == Some(EngineArg::Log) && self.is_new()
     }
 
     /// Places the tables of a new store on `device`, in zones of this size; the default depends on the device. Returns
@@ -323,85 +322,6 @@ impl WriteTarget {
     /// Removes a flash image that was just created. If that fails it stays, which does no harm.
     pub fn remove_image(&self) {
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Where a command's keys are: in a keyspace, or among the plain keys that every store has.
-pub struct Scope(Option<Keyspace>);
-
-impl Space {
-    /// True for the plain keys.
-    pub fn is_default(&self) -> bool {
-        self.is("default")
-    }
-
-    /// True if this is its name.
-    pub fn is(&self, name: &str) -> bool {
-        self.keyspace == name
-    }
-
-    /// The keyspace, which must exist.
-    pub fn of(&self, store: &Store) -> Result<Keyspace, Failure> {
-        store
-            .keyspace(&self.keyspace)
-            .map_err(|e| Failure::with_next(e, format!("one of: {}", names(&store.keyspaces()))))
-    }
-
-    /// The keyspace, created if it does not exist.
-    pub fn or_new(&self, store: &Store) -> Result<Keyspace> {
-        store.keyspace_or_create(&self.keyspace)
-    }
-
-    /// The same, for a store that may have no keyspaces.
-    pub fn scope(&self, store: &AnyStore) -> Result<Scope, Failure> {
-        match store {
-            _ if self.is_default() => Ok(Scope(None)),
-            AnyStore::Lsm(store) => Ok(Scope(Some(self.of(store)?))),
-            AnyStore::Log(_) => Err(self.not_in_a_log()),
-        }
-    }
-
-    /// The same; a keyspace that does not exist is created.
-    pub fn scope_or_new(&self, store: &AnyStore) -> Result<Scope, Failure> {
-        match store {
-            AnyStore::Lsm(store) if !self.is_default() => Ok(Scope(Some(self.or_new(store)?))),
-            _ => self.scope(store),
-        }
-    }
-
-    fn not_in_a_log(&self) -> Failure {
-        Failure::with_next(no_keyspaces(), "leave --keyspace out, or use a store of engine lsm")
-    }
-}
-
-/// Error if a keyspace is named for a log store.
-pub fn no_keyspaces() -> Error {
-    Error::invalid("a log store has no keyspaces")
-}
-
-impl Scope {
-    /// The value of a key.
-    pub fn get(&self, store: &AnyStore, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        match &self.0 {
-            Some(space) => space.get(key),
-            None => store.map().get(key),
-        }
-    }
-
-    /// Adds a put to a batch.
-    pub fn put(&self, batch: &mut Batch, key: &[u8], value: &[u8]) -> Result<()> {
-        match &self.0 {
-            Some(space) => batch.put_in(space, key, value),
-            None => batch.put(key, value),
-        }
-    }
-
-    /// Adds a delete to a batch.
-    pub fn delete(&self, batch: &mut Batch, key: &[u8]) -> Result<()> {
-        match &self.0 {
-            Some(space) => batch.delete_in(space, key),
-            None => batch.delete(key),
-        }
     }
 }
 
