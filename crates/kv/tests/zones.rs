@@ -190,6 +190,39 @@ fn a_cut_at_every_call_of_the_device() {
     end_at_every_call(0..4, 50, |seed, nth| life(seed, 1500, nth, true));
 }
 
+/// What it has changed on the device when it is cut short is not taken for somebody's, and the directory tells of it.
+#[test]
+fn a_formatting_that_was_cut_short_can_be_repeated() {
+    let life = |seed: u64, nth: u64, of_device: bool| {
+        let power = (Doubtful::default(), double(seed.is_multiple_of(2), seed));
+        let (files, zones) = &power;
+        let format = |id: u8| ZoneMedia::format(&directory(files), &**zones, "double", [id; 16], false);
+        match of_device {
+            true => zones.power_cut_at(nth),
+            false => files.0.lock().left = Some(nth),
+        }
+        let is_cut = format(7).is_err();
+        power.cycle(&mut SmallRng::seed_from_u64(seed ^ nth << 32));
+        let is_changed = (0..SHAPE.zones).any(|zone| zones.report(zone).written > 0);
+        let is_told = files.names().unwrap().iter().any(|name| name == "ZONES");
+        assert!(is_told || !is_changed, "seed {seed}, call {nth}: {:?}", files.names());
+        // Another directory may not take it.
+        let other = ZoneMedia::format(&directory(&Doubtful::default()), &**zones, "double", [9; 16], false);
+        assert_eq!(other.map_err(|error| error.kind()), if is_changed { Err(Kind::Invalid) } else { Ok(()) });
+        if is_changed {
+            format(8).unwrap_or_else(|error| panic!("seed {seed}, call {nth}: {error}"));
+            let store = Store::open(media(files, zones).unwrap(), RealEnv::new(), small()).unwrap();
+            store.put(b"a", b"1").unwrap();
+            store.close().unwrap();
+            assert_eq!(format(9).unwrap_err().kind(), Kind::Invalid, "there is a store now");
+        }
+        is_cut
+    };
+    for of_device in [true, false] {
+        end_at_every_call(0..8, 2, |seed, nth| life(seed, nth, of_device));
+    }
+}
+
 #[test]
 fn cuts_at_random_calls_of_long_lives() {
     vellum_sim::check(0..160, |seed| {
@@ -344,6 +377,7 @@ fn foreign_and_wrong_devices_are_refused_before_anything_is_written() {
     let refused = ZoneMedia::format(&directory(&files), &*used, "d", [1; 16], false).unwrap_err();
     assert!(refused.to_string().contains("not blank"), "{refused}");
     ZoneMedia::format(&directory(&files), &*used, "d", [1; 16], true).unwrap();
+    Store::open(media(&files, &used).unwrap(), RealEnv::new(), small()).unwrap().close().unwrap();
     let again = ZoneMedia::format(&directory(&files), &*used, "d", [1; 16], true).unwrap_err();
     assert!(again.to_string().contains("already"), "{again}");
 

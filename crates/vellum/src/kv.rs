@@ -32,11 +32,13 @@ mod building;
 mod debubble;
 mod fresh;
 mod named;
+mod new_image;
 
 pub use any::AnyStore;
-pub use building::{Building, is_being_built, is_unfinished};
+pub use building::{Building, awaits_device, is_being_built, is_unfinished};
 pub use debubble::{Compared, check_debubble, compare, debubble};
 pub use named::named;
+pub use new_image::NewImage;
 
 use fresh::Fresh;
 use std::ops::Deref;
@@ -109,10 +111,9 @@ impl Store {
     }
 
     /// Creates a flash image at `path`, where nothing may exist yet, with room for this many bytes of tables: what
-    /// [`FlashMedia`] needs, in one file, with the NVRAM for log and manifest.
+    /// [`FlashMedia`] needs, in one file, with the NVRAM for log and manifest. Whole, or not at all ([`NewImage`]).
     pub fn format_flash(path: impl AsRef<Path>, bytes: u64) -> Result<()> {
-        let path = path.as_ref();
-        format_flash_at(path, bytes).map_err(|e| named(e, path))
+        NewImage::begin(path, bytes)?.finish()
     }
 
     /// Makes a store in the directory `path`, which must be empty or not exist, with the current contents of this one
@@ -225,15 +226,14 @@ fn tables_of(directory: &Directory) -> Result<Vec<(u64, u64)>> {
     Ok(Glance::of(directory)?.map_or_else(Vec::new, |glance| glance.tables))
 }
 
-fn format_flash_at(path: &Path, bytes: u64) -> Result<()> {
+/// A flash image with room for this many bytes of tables.
+fn params_of(bytes: u64) -> Result<ImageParams> {
     let geometry = geometry_of(bytes)?;
     let table_bytes = u64::from(CHANNELS * (geometry.pages_per_block - TAG_PAGES) * PAGE_BYTES);
     // A log for each memtable that may be pending, as large as a table, and some more for manifests.
     let nvram_bytes = (10 * table_bytes).max(1 << 20) as usize;
     let label = "vellum kv".to_string();
-    let params = ImageParams { nvram_bytes, label, ..ImageParams::new(geometry) };
-    let flash = Image::create(path, &params)?;
-    FlashMedia::format(&flash)
+    Ok(ImageParams { nvram_bytes, label, ..ImageParams::new(geometry) })
 }
 
 /// The path of a device in the form that is recorded.
@@ -315,8 +315,10 @@ pub(crate) fn media_at(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
     if is_being_built(path) {
         return Err(Error::new(Kind::Busy, format!("{} is being made by another process", path.display())));
     }
+    let unfinished =
+        || Error::new(Kind::Io, format!("{} holds a store that was not finished", path.display()));
     if is_unfinished(path) {
-        return Err(Error::new(Kind::Io, format!("{} holds a store that was not finished", path.display())));
+        return Err(unfinished());
     }
     let how = DirectoryOptions::default();
     let directory = match read_only {
@@ -326,8 +328,12 @@ pub(crate) fn media_at(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
     Ok(match ZoneMedia::home_of(&directory)? {
         Some(home) => {
             let zones = open_device(Path::new(&home.device), home.zone_bytes, read_only)?;
-            ZoneMedia::open(directory, zones)?
+            ZoneMedia::open(directory, zones).map_err(|e| match e.kind() {
+                Kind::Corrupt if awaits_device(path) => unfinished(),
+                _ => e,
+            })?
         }
+        None if awaits_device(path) => return Err(unfinished()),
         None => directory,
     })
 }

@@ -34,6 +34,7 @@ pub mod scrubber;
 pub mod ses;
 pub mod shape;
 pub mod stack;
+pub mod whole_file;
 
 pub use config::{Config, DiskConfig, FlashConfig, Share, Size};
 pub use deduper::Deduper;

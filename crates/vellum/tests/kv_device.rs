@@ -3,6 +3,8 @@
 use crate::kv::files;
 use crate::support::Home;
 use std::fs;
+use vellum::base::{Env, Nanos, RealEnv};
+use vellum::kv::{Directory, DirectoryOptions};
 
 /// A file that represents a partition.
 fn blank_device(home: &Home, name: &str, bytes: u64) {
@@ -82,15 +84,106 @@ fn tables_live_on_a_device_of_their_own() {
     home.run("kv open other --device nowhere").failed(3, "nowhere");
     blank_device(&home, "blank", 64 << 20);
     home.run("kv open third --device blank --unit 5KiB").failed(2, "a power of two from 4096");
-    let again = home.run("kv open third --device blank");
-    again.failed(2, "in this directory already");
-    assert!(again.err.contains("open it without --device"), "{}", again.err);
-    home.ok("kv open third");
+    home.run("kv put third a 1").failed(3, "was not finished");
+    assert_eq!(home.ok("kv open third --device blank"), "third: a new store\n");
+    let again = home.run("kv open third --device small");
+    again.failed(4, "is not the device that the tables of this store are on");
     // Other zones on the same device, by force; the previous store notices.
     home.ok("kv open other --device device --zone 2MiB --force");
     home.run("kv get s zz").failed(4, "is not the device");
     fs::remove_file(home.path("device")).unwrap();
     home.run("kv get other k").failed(3, "device");
+}
+
+/// States as a kill leaves them, one after the other.
+#[test]
+fn what_was_cut_short_is_finished_by_the_same_command() {
+    let home = Home::new();
+    for (state, is_labelled) in [("ZONES.new", false), ("ZONES", false), ("ZONES", true)] {
+        blank_device(&home, "device", 64 << 20);
+        home.ok("kv open s --device device --zone 4MiB");
+        let note = fs::read(home.path("s/ZONES")).unwrap();
+        files(&home, "s").keys().for_each(|name| fs::remove_file(home.path("s").join(name)).unwrap());
+        fs::write(home.path("s").join(state), note).unwrap();
+        if !is_labelled {
+            blank_device(&home, "device", 64 << 20);
+        }
+        fs::write(home.path("r.tsv"), "k\tv\n").unwrap();
+        fs::write(home.path("b.tsv"), "put\tk\tv\n").unwrap();
+        let before = files(&home, "s");
+        for line in [
+            "kv put s k v",
+            "kv load s r.tsv",
+            "kv ingest s r.tsv",
+            "kv batch s b.tsv",
+            "kv get s k",
+            "kv del s k",
+            "kv stat s",
+            "kv verify s",
+            "kv compact s",
+            "kv repair s --write",
+            "kv checkpoint s t",
+        ] {
+            let said = home.run(line);
+            said.failed(
+                3,
+                "s holds a store that was not finished: `kv open --device` failed, or was cut short",
+            );
+            assert!(said.err.contains("run `vellum kv open s --device "), "{line}: {}", said.err);
+        }
+        if !is_labelled {
+            home.run("kv open s").failed(3, "was not finished");
+        }
+        let mut after = files(&home, "s");
+        after.remove("LOCK");
+        assert_eq!((after, home.path("t").exists()), (before, false), "{state}");
+        let made = Directory::open(&home.path("s"), DirectoryOptions::default()).unwrap();
+        home.run("kv put s k v").failed(5, "s is being made by another process: `kv open --device`");
+        drop(made);
+        assert_eq!(home.ok("kv open s --device device --zone 4MiB"), "s: a new store\n");
+        home.ok("kv load s r.tsv");
+        home.ok("kv compact s");
+        assert_eq!(home.ok("kv get s k"), "v\n");
+        assert!(files(&home, "s").keys().all(|name| !name.ends_with(".table")), "{state}");
+        // What has tables is no beginning.
+        fs::remove_file(home.path("s/CURRENT")).unwrap();
+        home.run("kv open s --device device --zone 4MiB").failed(2, "there is a store in this directory");
+        fs::remove_dir_all(home.path("s")).unwrap();
+    }
+}
+
+/// Kills at any time.
+#[test]
+fn what_is_killed_while_it_is_made_can_be_made_again() {
+    let (home, env) = (Home::new(), RealEnv::new());
+    let (mut unfinished, mut finished) = (0, 0);
+    for round in 0..40 {
+        blank_device(&home, "device", 32 << 20);
+        for (line, path) in
+            [("kv open s --device device --zone 1MiB", "s"), ("kv open s.flash --flash 16MiB", "s.flash")]
+        {
+            let making = home.begin_unheard(line);
+            env.sleep_until(env.now() + Nanos::from_us(500 * round));
+            making.kill();
+            let said = home.run(&format!("kv stat {path}"));
+            match said.code {
+                0 => finished += 1,
+                _ => {
+                    let is_told = ["is not there", "holds no key-value store", "was not finished"];
+                    assert!(is_told.iter().any(|what| said.err.contains(what)), "{round}: {}", said.err);
+                    unfinished += 1;
+                    home.ok(line);
+                }
+            }
+            home.ok(&format!("kv put {path} k v"));
+            let there: Vec<_> =
+                fs::read_dir(home.dir()).unwrap().map(|file| file.unwrap().file_name()).collect();
+            assert!(there.iter().all(|name| name == "device" || name == path), "{there:?}");
+            let path = home.path(path);
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
+    }
+    assert!(unfinished > 0, "{unfinished} and {finished}");
 }
 
 #[test]

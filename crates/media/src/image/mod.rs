@@ -93,12 +93,7 @@ pub struct Image;
 impl Image {
     /// Creates an image at an unused path, and opens it.
     pub fn create(path: &Path, params: &ImageParams) -> Result<Coded<Nand>> {
-        let nvram_bytes = params.nvram_bytes as u64;
-        let journal_bytes = journal::bytes_for(nvram_bytes);
-        let layout = Layout::new(&params.geometry, params.coding.as_ref(), nvram_bytes, journal_bytes)?;
-        if params.label.len() > format::LABEL_BYTES {
-            return Err(Error::invalid(format!("the label '{}' is longer than 32 bytes", params.label)));
-        }
+        let layout = layout_of(params)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -111,6 +106,13 @@ impl Image {
             return Err(Error::io(format!("create {}", path.display()), e));
         }
         Image::open_file(file, false, params.wear.clone()).map_err(|e| e.context(path.display()))
+    }
+
+    /// Makes an empty file an image, and opens it.
+    pub fn create_in(file: File, params: &ImageParams) -> Result<Coded<Nand>> {
+        let layout = layout_of(params)?;
+        write_new(&file, params, &layout).map_err(|e| Error::io("create the image", e))?;
+        Image::open_file(file, false, params.wear.clone())
     }
 
     /// Opens an image. A writer excludes all others.
@@ -251,6 +253,14 @@ impl Image {
         check_length(&file, &info, &layout).map_err(|e| e.context(path.display()))?;
         Ok(info)
     }
+}
+
+fn layout_of(params: &ImageParams) -> Result<Layout> {
+    if params.label.len() > format::LABEL_BYTES {
+        return Err(Error::invalid(format!("the label '{}' is longer than 32 bytes", params.label)));
+    }
+    let nvram_bytes = params.nvram_bytes as u64;
+    Layout::new(&params.geometry, params.coding.as_ref(), nvram_bytes, journal::bytes_for(nvram_bytes))
 }
 
 fn open_path(path: &Path, read_only: bool) -> Result<File> {

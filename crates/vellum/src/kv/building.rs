@@ -18,7 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
-use vellum_kv::{Directory, DirectoryOptions};
+use vellum_kv::{Directory, DirectoryOptions, ZoneMedia};
 
 const UNFINISHED: &str = "UNFINISHED";
 const CURRENT: &str = "CURRENT";
@@ -114,11 +114,16 @@ pub fn is_unfinished(path: &Path) -> bool {
     !path.join(CURRENT).exists() && (!inside.is_empty() || !has_others())
 }
 
+/// True if `path` was to hold a store with tables on a device of their own, and its creation was interrupted.
+pub fn awaits_device(path: &Path) -> bool {
+    Directory::look(path).and_then(|directory| ZoneMedia::awaits_store(&directory)).unwrap_or(false)
+}
+
 /// True if another process, or this one, is building the unfinished store at `path`.
 pub fn is_being_built(path: &Path) -> bool {
     // For a moment it is locked if nobody has it: that would be in the way of those who open a finished store.
     let look = || Directory::open_read_only(path, DirectoryOptions::default());
-    is_unfinished(path) && look().is_err_and(|error| error.kind() == Kind::Busy)
+    (is_unfinished(path) || awaits_device(path)) && look().is_err_and(|error| error.kind() == Kind::Busy)
 }
 
 /// Fails if there is anything at `out` other than an unfinished store.

@@ -22,7 +22,8 @@ mod writer;
 pub use home::ZoneHome;
 
 use super::patient::twice;
-use super::{Directory, Media};
+use super::{Areas, Directory, Media, Tables, ZONES};
+use crate::journal::AreaKind;
 use home::Note;
 use label::{Label, TableHead, UNIT_BYTES};
 use std::collections::{BTreeMap, VecDeque};
@@ -36,6 +37,8 @@ const LABEL_ZONE: u32 = 0;
 const LABELS_AT: [u64; 2] = [0, UNIT_BYTES as u64];
 /// Fewest zones: the label, a table on each of three levels, and what a merge of them writes.
 const ZONES_MIN: u32 = 8;
+/// What is to become the file ZONES.
+const ZONES_NEW: &str = "ZONES.new";
 /// Least size of a zone. In some of less than 80 KiB there is no room for the largest key and value that the store
 /// takes: it would fail for good at the next flush. Below 36 KiB that happens with any.
 const ZONE_BYTES_MIN: u64 = 128 << 10;
@@ -101,7 +104,7 @@ impl Homes {
 impl ZoneMedia {
     /// Prepares `zones` for the tables of a new store in `directory`, which records `device`, the path by which to open
     /// them. `id` must be random. A device that is not blank is refused unless `force` is set; its contents are
-    /// destroyed then.
+    /// destroyed then. If this was cut short, or no store was created since, it can be repeated.
     pub fn format(
         directory: &Directory,
         zones: &dyn Zones,
@@ -111,25 +114,18 @@ impl ZoneMedia {
     ) -> Result<()> {
         let shape = zones.shape();
         check_shape(&shape, device)?;
-        if directory.current()?.is_some() || Note::of(directory)?.is_some() {
+        if directory.current()?.is_some() || !is_without_store(directory)? {
             return Err(Error::invalid("there is a store in this directory already"));
         }
         let is_blank = (0..shape.zones).all(|zone| zones.report(zone).written == 0);
-        if !force && !is_blank {
+        if !force && !is_blank && !is_begun(directory, zones)? {
             return Err(Error::invalid(format!(
                 "{device} is not blank: formatting it would destroy what it holds"
             )));
         }
-        for zone in 0..shape.zones {
-            if zones.report(zone).written > 0 && zones.report(zone).is_writable {
-                zones.reset(zone)?;
-            }
-        }
-        let label = Label::new(id, &shape).encode();
-        LABELS_AT.iter().try_for_each(|at| zones.write(LABEL_ZONE, *at, &label))?;
-        zones.finish(LABEL_ZONE)?;
-        zones.sync()?;
-        Note::new(device, id, shape.zone_bytes).set(directory)
+        // Before the device is changed, so that a directory whose formatting was cut short tells.
+        Note::new(device, id, shape.zone_bytes).set(directory)?;
+        begin(zones, id)
     }
 
     /// Records that the tables of the store in `directory` are now on `zones`, found at path `device`, and belong to
@@ -144,6 +140,12 @@ impl ZoneMedia {
     /// The device with the tables of the store in `directory`; `None` if they are in the directory itself.
     pub fn home_of(directory: &Directory) -> Result<Option<ZoneHome>> {
         Ok(Note::of(directory)?.map(|note| note.home))
+    }
+
+    /// True if [`ZoneMedia::format`] prepared `directory`, or was cut short as it did, and no store was created there.
+    pub fn awaits_store(directory: &Directory) -> Result<bool> {
+        let is_noted = directory.note(ZONES)?.is_some() || directory.note(ZONES_NEW)?.is_some();
+        Ok(is_noted && directory.current()?.is_none() && is_without_store(directory)?)
     }
 
     /// Opens what [`ZoneMedia::format`] prepared. An error if `directory` is a copy of the one it prepared; see
@@ -178,6 +180,39 @@ fn check_shape(shape: &ZonesShape, device: &str) -> Result<()> {
         None => return Ok(()),
     };
     Err(Error::invalid(format!("{device} {what}")))
+}
+
+/// True if nothing in the directory is of a store that was created; a manifest alone is of one that was not.
+fn is_without_store(directory: &Directory) -> Result<bool> {
+    let areas = directory.areas()?;
+    let logs = areas.iter().filter(|area| area.kind == AreaKind::Log).count();
+    Ok(logs == 0 && areas.len() < 2 && directory.tables()?.is_empty())
+}
+
+/// True if all that there is on the device is the label that an earlier formatting for this directory wrote.
+fn is_begun(directory: &Directory, zones: &dyn Zones) -> Result<bool> {
+    // If it is damaged, nothing is known of an earlier one.
+    let Some(note) = Note::of(directory).unwrap_or(None) else { return Ok(false) };
+    let is_own = note.check_directory(directory).is_ok();
+    let is_rest_blank = (LABEL_ZONE + 1..zones.shape().zones).all(|zone| {
+        let report = zones.report(zone);
+        report.written == 0 || !report.is_writable
+    });
+    Ok(is_own && is_rest_blank && find_label(zones, |label| label.id == note.id)?.is_some())
+}
+
+/// Makes all zones blank, and writes the label.
+fn begin(zones: &dyn Zones, id: [u8; 16]) -> Result<()> {
+    let shape = zones.shape();
+    for zone in 0..shape.zones {
+        if zones.report(zone).written > 0 && zones.report(zone).is_writable {
+            zones.reset(zone)?;
+        }
+    }
+    let label = Label::new(id, &shape).encode();
+    LABELS_AT.iter().try_for_each(|at| zones.write(LABEL_ZONE, *at, &label))?;
+    zones.finish(LABEL_ZONE)?;
+    zones.sync()
 }
 
 /// The label of a store's device. One that was extended since has zones that are not used.

@@ -3,12 +3,12 @@
 use super::target::open_flash;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use vellum::base::{Error, RealEnv};
+use vellum::base::{Error, Kind, RealEnv};
 use vellum::disk::tools;
+use vellum::whole_file::{OWNER_ONLY, create_file};
 
 /// Write all metadata of a disk as text, which `disk restore` takes back
 #[derive(clap::Args)]
@@ -32,9 +32,6 @@ pub struct Args {
     #[arg(long, requires = "to")]
     force: bool,
 }
-
-/// Mode of files with the contents of a disk or a store.
-const OWNER_ONLY: u32 = 0o600;
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
@@ -70,29 +67,13 @@ fn is_gone(error: &Error) -> bool {
 /// Creates a file that only its owner can read, for the contents of a disk or a store. An existing one is kept unless
 /// `force`d.
 pub fn create(path: &Path, force: bool) -> Result<File, Failure> {
-    let name = path.display();
-    let mut how = OpenOptions::new();
-    how.write(true).create_new(!force).create(force).truncate(false).mode(OWNER_ONLY);
-    let file = how.open(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::AlreadyExists => Failure::with_next(
-            Error::invalid(format!("{name} exists already")),
-            "choose another name, or say --force to replace it",
-        ),
-        _ => Failure::from(Error::io(format!("create {name}"), e)),
-    })?;
-    empty(&file).map_err(|e| Error::io(format!("replace {name}"), e))?;
-    Ok(file)
+    create_file(path, force, OWNER_ONLY).map_err(not_replaced)
 }
 
-/// Truncates an existing file, and first removes others' permission to read what will be written. A pipe or a terminal
-/// is left unchanged.
-fn empty(file: &File) -> io::Result<()> {
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Ok(());
+/// A failure to create a file.
+pub fn not_replaced(error: Error) -> Failure {
+    match error.kind() {
+        Kind::Invalid => Failure::with_next(error, "choose another name, or say --force to replace it"),
+        _ => error.into(),
     }
-    if meta.mode() & 0o077 != 0 {
-        file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
-    }
-    file.set_len(0)
 }

@@ -14,7 +14,7 @@ mod ses;
 mod stat;
 mod target;
 
-pub use dump::create as create_file;
+pub use dump::{create as create_file, not_replaced};
 pub use target::{Risk, open_image, open_to_read};
 
 use crate::failure::Outcome;

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use vellum::base::{Error, Kind};
-use vellum::kv::{AnyStore, Engine, Options, Store, is_being_built, is_unfinished, named};
+use vellum::kv::{AnyStore, Engine, Options, Store, awaits_device, is_being_built, is_unfinished, named};
 
 /// Beginning of the system's error for a file that would exceed the size limit.
 const TOO_LARGE: &str = "File too large";
@@ -14,7 +14,8 @@ const UNMAPPED: &str = "it could not be read where it is mapped";
 
 /// The failure of a store at `path`, with advice.
 pub fn advise(error: Error, path: &Path) -> Failure {
-    if is_unfinished(path) {
+    let is_cut_short = error.kind() == Kind::Io && error.to_string().contains("was not finished");
+    if is_unfinished(path) || is_cut_short && awaits_device(path) {
         return unfinished(path);
     }
     let error = for_commands(error);
@@ -115,7 +116,7 @@ pub fn refuse_inside(out: &Path, from: &Path) -> Result<(), Failure> {
 
 /// Failure for a path without a store.
 pub fn missing(path: &Path) -> Failure {
-    if is_unfinished(path) {
+    if is_unfinished(path) || awaits_device(path) {
         return unfinished(path);
     }
     let what = match looked_into(path) {
@@ -175,21 +176,26 @@ pub fn other_engine(path: &Path, wanted: Engine) -> String {
 }
 
 fn unfinished(path: &Path) -> Failure {
-    let is_being_built = is_being_built(path);
+    let (is_being_built, is_on_device) = (is_being_built(path), awaits_device(path));
+    let device = Store::device_of(path).unwrap_or_else(|| "DEV".into());
     let path = path.display();
+    let (by, ended) = match is_on_device {
+        true => ("`kv open --device`", "failed, or was cut short"),
+        false => ("`debubble` or `kv checkpoint`", "was cut short"),
+    };
     if is_being_built {
-        let what = format!("{path} is being made by another process: `debubble` or `kv checkpoint`");
+        let what = format!("{path} is being made by another process: {by}");
         return Failure::with_next(
             Error::new(Kind::Busy, what),
             "wait until that is done, or end it; or choose another directory",
         );
     }
-    let what =
-        format!("{path} holds a store that was not finished: `debubble` or `kv checkpoint` was cut short");
-    Failure::with_next(
-        Error::new(Kind::Io, what),
-        format!("make it again, which begins anew, or remove it (rm -r {path})"),
-    )
+    let what = format!("{path} holds a store that was not finished: {by} {ended}");
+    let next = match is_on_device {
+        true => format!("run `vellum kv open {path} --device {device}` again, or remove it (rm -r {path})"),
+        false => format!("make it again, which begins anew, or remove it (rm -r {path})"),
+    };
+    Failure::with_next(Error::new(Kind::Io, what), next)
 }
 
 /// Advice for a flash image that holds something else.

@@ -5,7 +5,7 @@ use super::lines::Form;
 use super::notation::names;
 use super::target::Part;
 use super::walk::{Walk, walk, walk_log};
-use super::whole_file::WholeFile;
+use crate::commands::disk::not_replaced;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
@@ -14,6 +14,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use vellum::base::{Error, Kind, Result};
 use vellum::kv::AnyStore;
+use vellum::whole_file::{OWNER_ONLY, WholeFile};
 
 /// Write a store, or a part of it, as text, which `kv load` takes back
 #[derive(clap::Args)]
@@ -148,7 +149,7 @@ impl Args {
 
     fn to_file(&self, store: &AnyStore, plan: Walk, path: &Path, ui: &Ui) -> Result<Dumped, Failure> {
         refuse_inside(path, self.part.target.path())?;
-        let file = WholeFile::begin(path, self.force)?;
+        let file = WholeFile::begin(path, self.force, OWNER_ONLY).map_err(not_replaced)?;
         let what = format!("write {}", path.display());
         let said = |e| Error::io(&what, e);
         let (mut out, mut bytes) = (BufWriter::new(file.file()), 0);

@@ -25,7 +25,6 @@ pub mod stat;
 mod target;
 mod verify;
 mod walk;
-mod whole_file;
 
 use crate::failure::Outcome;
 use crate::ui::Ui;

@@ -8,7 +8,6 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
 use vellum::Size;
-use vellum::base::Kind;
 
 /// Make a store if there is none; recover it if it was not closed
 #[derive(clap::Args)]
@@ -24,7 +23,7 @@ On a device a table takes a zone, and merging takes zones while it writes: of 64
 three fifths hold keys and values, of 16 a fifth, and 8 are the least (decision 20). A copy of PATH
 alone opens nothing, for the tables are the original's: copy the device, too, and name that copy
 with --device, once. To give PATH the device itself, name that. If PATH has lost the name of its
-device (the file ZONES), --device puts it back.
+device (the file ZONES), --device puts it back. What is killed is no store: run it again.
 
 A log ends at the first record that does not check out: what is behind was torn off as the power
 went. What was synced is never taken for that: it is damage, and an error. With --strict, so is all
@@ -85,17 +84,16 @@ impl Args {
                 ));
             }
         }
-        if let Some(room) = self.flash {
-            self.target.format_flash(room)?;
-        }
-        // An image without a store would be in the way of the next attempt. One that is busy has a store by now.
-        let store = self.target.open_if_strict(self.strict).inspect_err(|failure| {
-            if self.flash.is_some() && failure.error().kind() != Kind::Busy {
-                self.target.remove_image();
+        let (image, store) = match self.flash {
+            Some(room) => {
+                let (image, store) = self.target.begin_image(room, self.strict)?;
+                (Some(image), store)
             }
-        })?;
+            None => (None, self.target.open_if_strict(self.strict)?),
+        };
         let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
+        image.map_or(Ok(()), |image| self.target.finish_image(image))?;
         let opened = Opened { path: self.target.name(), made, figures };
         ui.result(&opened, || match made {
             true => format!("{}: a new store\n", opened.path),

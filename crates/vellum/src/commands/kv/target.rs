@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use vellum::Size;
 use vellum::base::{BlockDevice, Error, Kind, Result};
-use vellum::kv::{AnyStore, Batch, Bounds, Engine, Options, Store, is_unfinished};
+use vellum::kv::{AnyStore, Batch, Bounds, Engine, NewImage, Options, Store, awaits_device, is_unfinished};
 use vellum::media::FileDisk;
 
 /// Maximum size of a zone, used unless the device is small; and the minimum.
@@ -168,7 +168,8 @@ impl Target {
 
     /// Path of its remains: the directory, whatever it lacks, or the image.
     pub fn remains(&self) -> Result<&Path, Failure> {
-        let is_ours = |name: &OsStr| name == CURRENT || ending(name).is_some();
+        let is_ours =
+            |name: &OsStr| (name == CURRENT || ending(name).is_some()) && !awaits_device(&self.path);
         let mut files = self.path.read_dir().into_iter().flatten().flatten();
         match self.path.is_file() || files.any(|file| is_ours(&file.file_name())) {
             true => Ok(&self.path),
@@ -214,6 +215,10 @@ impl WriteTarget {
         space.check()?;
         if self.is_new_log() && !space.is_default() {
             return Err(space.not_in_a_log());
+        }
+        // What was asked for is a store on that device, perhaps with other options.
+        if awaits_device(&self.path) {
+            return Err(missing(&self.path));
         }
         self.open_as(batch, Strict::default())
     }
@@ -310,18 +315,30 @@ impl WriteTarget {
         !is_store(&self.path)
     }
 
-    /// Creates a flash image with this much room, without a store.
-    pub fn format_flash(&self, room: Size) -> Result<(), Failure> {
+    /// Begins a flash image with this much room, and creates a store on it.
+    pub fn begin_image(&self, room: Size, strict: Strict) -> Result<(NewImage, AnyStore), Failure> {
         if self.path.exists() {
-            let error = Error::invalid(format!("{} is there already", self.name()));
-            return Err(Failure::with_next(error, "choose another path: nothing is replaced"));
+            return Err(self.is_there());
         }
-        Store::format_flash(&self.path, room.0).map_err(|e| self.advise(e))
+        let begun = || {
+            let image = NewImage::begin(&self.path, room.0)?;
+            let store = image.create(self.engine.map(EngineArg::engine), self.options(strict))?;
+            Ok((image, store))
+        };
+        begun().map_err(|e| self.advise(e))
     }
 
-    /// Removes a flash image that was just created. If that fails it stays, which does no harm.
-    pub fn remove_image(&self) {
-        let _ = std::fs::remove_file(&self.path);
+    /// Gives a flash image whose store is closed its name.
+    pub fn finish_image(&self, image: NewImage) -> Result<(), Failure> {
+        image.finish().map_err(|error| match error.kind() {
+            Kind::Invalid => self.is_there(),
+            _ => self.advise(error),
+        })
+    }
+
+    fn is_there(&self) -> Failure {
+        let error = Error::invalid(format!("{} is there already", self.name()));
+        Failure::with_next(error, "choose another path: nothing is replaced")
     }
 }
 

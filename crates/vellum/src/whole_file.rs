@@ -4,13 +4,18 @@
 //! Until then it has no name, so that nothing is left of it however its process ends; on file systems without unnamed
 //! files (NFS, some of FUSE) its name begins with a dot.
 
-use crate::commands::disk::create_file;
-use crate::failure::Failure;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use vellum_base::{Error, Result};
+
+/// Permissions of a file that only its owner can read.
+pub const OWNER_ONLY: u32 = 0o600;
+/// Permissions of other files; the umask takes away from them.
+pub const ORDINARY: u32 = 0o666;
 
 /// Open files of this process, by descriptor.
 const OPENED: &str = "/proc/self/fd";
@@ -33,31 +38,39 @@ struct Place {
 }
 
 impl WholeFile {
-    /// Begins a file at `path` that only its owner can read. An existing one is kept unless `force`d.
-    pub fn begin(path: &Path, force: bool) -> Result<WholeFile, Failure> {
+    /// Begins a file at `path` with these permissions. An existing one is kept unless `force`d.
+    pub fn begin(path: &Path, force: bool, mode: u32) -> Result<WholeFile> {
         let is_there = path.symlink_metadata().is_ok();
         if is_there && (!force || !path.is_file()) {
-            return Ok(WholeFile { file: create_file(path, force)?, place: None });
+            return Ok(WholeFile { file: create_file(path, force, mode)?, place: None });
         }
         // The target of a link is replaced, not the link.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let part = path.with_file_name(format!(".vellum-{}.part", std::process::id()));
         let mut place = Place { path, part, has_name: false, replaces: force };
-        if let Ok(file) = place.unnamed() {
+        if let Ok(file) = place.unnamed(mode) {
             return Ok(WholeFile { file, place: Some(place) });
         }
-        place.has_name = true;
-        match create_file(&place.part, true) {
-            Ok(file) => Ok(WholeFile { file, place: Some(place) }),
+        let _ = std::fs::remove_file(&place.part); // of a process with the same id
+        match OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(&place.part) {
+            Ok(file) => {
+                place.has_name = true;
+                Ok(WholeFile { file, place: Some(place) })
+            }
             // The file may be writable while its directory is not.
-            Err(_) if is_there => Ok(WholeFile { file: create_file(&place.path, force)?, place: None }),
-            Err(failure) => Err(failure),
+            Err(_) if is_there => Ok(WholeFile { file: create_file(&place.path, force, mode)?, place: None }),
+            Err(e) => Err(Error::io(format!("create {}", place.path.display()), e)),
         }
     }
 
     /// The file to write to.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The same file once more, with the same locks.
+    pub fn again(&self) -> Result<File> {
+        self.file.try_clone().map_err(|e| Error::io("open it once more", e))
     }
 
     /// Makes it durable, and gives it its name.
@@ -74,17 +87,43 @@ impl WholeFile {
     }
 }
 
+/// Creates a file with these permissions, directly under its name. An existing one is kept unless `force`d.
+pub fn create_file(path: &Path, force: bool, mode: u32) -> Result<File> {
+    let name = path.display();
+    let mut how = OpenOptions::new();
+    how.write(true).create_new(!force).create(force).truncate(false).mode(mode);
+    let file = how.open(path).map_err(|e| match e.kind() {
+        io::ErrorKind::AlreadyExists => Error::invalid(format!("{name} exists already")),
+        _ => Error::io(format!("create {name}"), e),
+    })?;
+    empty(&file, mode).map_err(|e| Error::io(format!("replace {name}"), e))?;
+    Ok(file)
+}
+
+/// Truncates an existing file, and first removes others' permission to read what will be written. A pipe or a terminal
+/// is left unchanged.
+fn empty(file: &File, mode: u32) -> io::Result<()> {
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Ok(());
+    }
+    if meta.mode() & 0o077 & !mode != 0 {
+        file.set_permissions(Permissions::from_mode(mode))?;
+    }
+    file.set_len(0)
+}
+
 impl Place {
     fn directory(&self) -> &Path {
         let place = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         place.unwrap_or(Path::new("."))
     }
 
-    fn unnamed(&self) -> io::Result<File> {
+    fn unnamed(&self, mode: u32) -> io::Result<File> {
         // Needed to give it its name.
         Path::new(OPENED).metadata()?;
-        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        Ok(File::from(open(self.directory(), flags, Mode::RUSR | Mode::WUSR)?))
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        Ok(File::from(open(self.directory(), flags, Mode::from_raw_mode(mode))?))
     }
 
     /// Gives a file its final name, and removes the temporary one.
