@@ -291,11 +291,14 @@ fn repair_at(
     read_only: bool,
     on: impl FnOnce(Arc<dyn Media>) -> Result<Arc<dyn Media>>,
 ) -> Result<(Mended, Repaired)> {
-    let (media, mended) = media_to_repair(path, read_only)?;
-    match on(media).and_then(|media| repair_of_any(&media)) {
-        Ok(repaired) => Ok((mended, repaired)),
-        Err(error) => Err(mended.with(error)),
-    }
+    let fresh = Fresh::at(path, read_only);
+    let repaired = media_to_repair(path, read_only).and_then(|(media, mended)| {
+        match on(media).and_then(|media| repair_of_any(&media)) {
+            Ok(repaired) => Ok((mended, repaired)),
+            Err(error) => Err(mended.with(error)),
+        }
+    });
+    repaired.inspect_err(|_| fresh.undo())
 }
 
 /// Repairs a store of either engine.

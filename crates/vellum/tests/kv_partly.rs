@@ -94,6 +94,28 @@ fn what_comes_before_a_line_that_is_no_record_is_loaded() {
 }
 
 /// What is still buffered in the process when writing fails is not counted.
+/// It made a table of what was in the log, anew for each put before it.
+#[test]
+fn a_load_of_nothing_writes_no_table() {
+    let home = Home::new();
+    fs::write(home.path("empty.tsv"), "").unwrap();
+    home.ok("kv put s a 1");
+    home.ok("kv load s empty.tsv");
+    assert_eq!((files(&home, "s", "table").len(), home.ok("kv get s a")), (0, "1\n".into()));
+}
+
+/// A directory was made for its lock, or the lock was left in one.
+#[test]
+fn a_repair_of_nothing_leaves_nothing() {
+    let home = Home::new();
+    fs::create_dir(home.path("empty")).unwrap();
+    for path in ["missing", "empty"] {
+        Store::repair(home.path(path)).unwrap_err();
+    }
+    assert!(!home.path("missing").exists());
+    assert_eq!(fs::read_dir(home.path("empty")).unwrap().count(), 0);
+}
+
 #[test]
 fn no_more_is_said_to_be_loaded_than_is_there() {
     let home = Home::new();

@@ -84,7 +84,7 @@ pub trait Media: Tables + Areas {
     /// Sizes and properties of the medium.
     fn shape(&self) -> MediaShape;
 
-    /// An error of [`Kind::Invalid`](vellum_base::Kind::Invalid) if it was opened to read, and no store can write to it.
+    /// [`Kind::Invalid`](vellum_base::Kind::Invalid) if it was opened to read, and no store can write to it.
     fn check_writable(&self) -> Result<()> {
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! A directory of the host.
 //!
 //! Invariants
-//! 1. It is the directory that was opened, whatever becomes of its name or of the process's own directory: all names are
-//!    looked up in the open one.
+//! 1. It is the directory that was opened, whatever becomes of its name or of the process's own directory: names are
+//!    looked up in the one that is open.
 //! 2. Only who holds the exclusive lock writes.
 
 use super::files::{Files, Handle, Memory};

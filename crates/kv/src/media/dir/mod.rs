@@ -108,8 +108,8 @@ impl Directory {
         Ok(Directory::on(Arc::new(HostFiles::open(path)?), options))
     }
 
-    /// Opens the existing directory at `path` under a shared lock: others may read it meanwhile, but not write, nor does
-    /// a store on it. Where it has no lock yet, as a copy of files may, a writer is not kept out.
+    /// Opens the existing directory at `path` under a shared lock: others may read it meanwhile, but not write, nor
+    /// does a store on it. Where it has no lock yet, as a copy of files may, a writer is not kept out.
     pub fn open_read_only(path: &Path, options: DirectoryOptions) -> Result<Arc<Directory>> {
         Ok(Directory::on(Arc::new(HostFiles::open_read_only(path)?), options))
     }

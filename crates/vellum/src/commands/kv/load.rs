@@ -80,9 +80,13 @@ impl Args {
             let next = failure.next();
             failure.instead_next(format!("{next}; {has}"))
         })?;
-        // Without room for tables they stay in the log.
-        let flushed = ui.during("load", || store.map().flush());
-        flushed.or_else(|e| if e.kind() == Kind::NoSpace { Ok(()) } else { Err(self.target.advise(e)) })?;
+        if load.records > 0 {
+            match ui.during("load", || store.map().flush()) {
+                // Without room for tables they stay in the log.
+                Err(e) if e.kind() == Kind::NoSpace => {}
+                flushed => flushed.map_err(|e| self.target.advise(e))?,
+            }
+        }
         let figures = Figures::of(&store);
         store.close().map_err(|e| self.target.advise(e))?;
         let (seconds, Load { records, bytes, .. }) = (env.now().0 as f64 / 1e9, load);
