@@ -18,6 +18,7 @@ mod flaky;
 mod foreign;
 mod full;
 mod golden;
+mod grouped;
 mod harmed;
 mod harness;
 mod history;
