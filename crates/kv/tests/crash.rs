@@ -1,14 +1,14 @@
 //! Power cuts on modelled flash, in virtual time: at every program, erase and NVRAM write of short lives, at random
 //! ones of long lives, and again during recovery.
 
-use crate::harness::{batch_of, flash, geometry, open_flash};
+use crate::harness::{batch_of, flash, geometry, media_of_seed, of_seed, open_flash, open_of_seed};
 use crate::history::{History, Style};
 use crate::lives::end_at_every_call;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use vellum_base::{Env, Flash, Kind};
-use vellum_kv::{Durability, Map, Store};
+use vellum_base::{Env, Flash, Kind, Result};
+use vellum_kv::{Durability, Map, Options, Rules, Store};
 use vellum_media::nand::{Fault, Nand};
 use vellum_sim::Sim;
 
@@ -41,7 +41,7 @@ pub(crate) fn write(store: &Store, history: &mut History, rng: &mut SmallRng, st
 }
 
 /// Opens the store after a crash, and may be cut again meanwhile.
-fn recover(flash: &Arc<Nand>, env: &Arc<dyn Env>, rng: &mut SmallRng, context: &str) -> Store {
+fn recover(flash: &Nand, open: impl Fn() -> Result<Store>, rng: &mut SmallRng, context: &str) -> Store {
     loop {
         flash.power_on();
         match rng.random_range(0..3) {
@@ -49,7 +49,7 @@ fn recover(flash: &Arc<Nand>, env: &Arc<dyn Env>, rng: &mut SmallRng, context: &
             1 => flash.arm(rng.random_range(1..6), Fault::PowerCutInNvram),
             _ => {}
         }
-        match open_flash(flash, env.clone()) {
+        match open() {
             Ok(store) => {
                 flash.disarm();
                 if !flash.is_off() {
@@ -70,18 +70,19 @@ fn life(seed: u64, steps: usize, nth: u64, fault: Fault) -> bool {
     let env: Arc<dyn Env> = sim.env();
     let flash = flash(seed);
     let (mut rng, mut history) = (SmallRng::seed_from_u64(seed), History::default());
+    let open = || open_flash(&flash, env.clone());
     sim.run(|| {
-        let store = open_flash(&flash, env.clone()).unwrap();
+        let store = open().unwrap();
         flash.arm(nth, fault);
         let cut = write(&store, &mut history, &mut rng, steps) || flash.is_off();
         drop(store);
         let cut = cut || flash.is_off();
-        let store = recover(&flash, &env, &mut rng, &context);
+        let store = recover(&flash, open, &mut rng, &context);
         history.settle(&store, &context);
         write(&store, &mut history, &mut rng, 40);
         history.promise();
         store.close().unwrap_or_else(|e| panic!("{context}: {e}"));
-        let store = open_flash(&flash, env.clone()).unwrap_or_else(|e| panic!("{context}: again: {e}"));
+        let store = open().unwrap_or_else(|e| panic!("{context}: again: {e}"));
         history.settle(&store, &format!("{context}: again"));
         cut
     })
@@ -97,25 +98,38 @@ fn a_cut_at_every_nvram_write() {
     end_at_every_call(10..11, 150, |seed, nth| life(seed, 300, nth, Fault::PowerCutInNvram));
 }
 
+/// A life of several openings on one flash.
+fn long_life(seed: u64, open: impl Fn(Arc<Nand>, Arc<dyn Env>) -> Result<Store>) {
+    let sim = Sim::new(seed);
+    let env: Arc<dyn Env> = sim.env();
+    let flash = flash(seed);
+    let (mut rng, mut history) = (SmallRng::seed_from_u64(seed), History::default());
+    sim.run(|| {
+        for round in 0..6 {
+            let context = format!("seed {seed} round {round}");
+            let store = recover(&flash, || open(flash.clone(), env.clone()), &mut rng, &context);
+            history.settle(&store, &context);
+            match rng.random() {
+                true => flash.power_cut_at(rng.random_range(1..900)),
+                false => flash.arm(rng.random_range(1..2000), Fault::PowerCutInNvram),
+            }
+            write(&store, &mut history, &mut rng, 2000);
+            drop(store);
+        }
+    });
+}
+
 #[test]
 fn cuts_at_random_moments_of_long_lives() {
-    vellum_sim::check(100..140, |seed| {
-        let sim = Sim::new(seed);
-        let env: Arc<dyn Env> = sim.env();
-        let flash = flash(seed);
-        let (mut rng, mut history) = (SmallRng::seed_from_u64(seed), History::default());
-        sim.run(|| {
-            for round in 0..6 {
-                let context = format!("seed {seed} round {round}");
-                let store = recover(&flash, &env, &mut rng, &context);
-                history.settle(&store, &context);
-                match rng.random() {
-                    true => flash.power_cut_at(rng.random_range(1..900)),
-                    false => flash.arm(rng.random_range(1..2000), Fault::PowerCutInNvram),
-                }
-                write(&store, &mut history, &mut rng, 2000);
-                drop(store);
-            }
+    vellum_sim::check(100..140, |seed| long_life(seed, |flash, env| open_of_seed(seed, flash, env)));
+}
+
+#[test]
+fn so_it_is_in_long_lives_by_the_rules_of_leveldb() {
+    vellum_sim::check(200..220, |seed| {
+        long_life(seed, |flash, env| {
+            let options = Options { rules: Rules::LevelDb, memtables_max: 1, ..of_seed(seed) };
+            Store::open(media_of_seed(seed, flash, env.clone())?, env, options)
         });
     });
 }

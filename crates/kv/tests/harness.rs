@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vellum_base::{Env, Flash, Geometry, Kind, RealEnv, Result};
 use vellum_kv::{
     Batch, Bounds, Caps, Compression, Directory, DirectoryOptions, Durability, FlashMedia, Iter, Map, Media,
-    Options, Rehearsal, Repaired, Reuse, Store,
+    Options, Rehearsal, Repaired, Reuse, Schedule, Store,
 };
 use vellum_media::nand::{Nand, NandParams};
 
@@ -80,12 +80,21 @@ pub(crate) fn of_seed(seed: u64) -> Options {
 }
 
 pub(crate) fn open_flash(flash: &Arc<Nand>, env: Arc<dyn Env>) -> vellum_base::Result<Store> {
-    open_flash_on(flash.clone(), env)
+    let media = FlashMedia::open(flash.clone(), env.clone())?;
+    Store::open(media, env, small())
 }
 
-pub(crate) fn open_flash_on(flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> vellum_base::Result<Store> {
-    let media = FlashMedia::open(flash, env.clone())?;
-    Store::open(media, env, small())
+/// A store with the options of a seed, on flash that is behind queues for some seeds, whatever the options.
+pub(crate) fn open_of_seed(seed: u64, flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> Result<Store> {
+    Store::open(media_of_seed(seed, flash, env.clone())?, env, of_seed(seed))
+}
+
+pub(crate) fn media_of_seed(seed: u64, flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> Result<Arc<FlashMedia>> {
+    // Options come again after 72 seeds.
+    match seed % 5 % 2 {
+        0 => FlashMedia::open(flash, env),
+        _ => FlashMedia::open_scheduled(flash, env, Schedule::Priority),
+    }
 }
 
 pub(crate) fn directory(path: &std::path::Path) -> Arc<Directory> {

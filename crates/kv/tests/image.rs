@@ -4,7 +4,7 @@
 //! What a crash of the host below the image leaves of it is the image's own matter (`vellum_media::image`).
 
 use crate::crash::write;
-use crate::harness::{geometry, open, open_flash_on, small};
+use crate::harness::{geometry, open, open_of_seed, small};
 use crate::history::History;
 use crate::rot::{fill, noticed};
 use rand::rngs::SmallRng;
@@ -31,15 +31,15 @@ pub(crate) fn media(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
 }
 
 /// Opens the image anew, as after the process is gone, and the store on it; may be cut again meanwhile.
-fn recover(path: &Path, env: &Arc<dyn Env>, rng: &mut SmallRng, context: &str) -> (Arc<Coded<Nand>>, Store) {
+fn recover(path: &Path, seed: u64, env: &Arc<dyn Env>, rng: &mut SmallRng) -> (Arc<Coded<Nand>>, Store) {
     loop {
-        let flash = Arc::new(Image::open(path, false).unwrap_or_else(|e| panic!("{context}: {e}")));
+        let flash = Arc::new(Image::open(path, false).unwrap_or_else(|e| panic!("seed {seed}: {e}")));
         match rng.random_range(0..3) {
             0 => flash.inner().power_cut_at(rng.random_range(1..30)),
             1 => flash.inner().arm(rng.random_range(1..6), Fault::PowerCutInNvram),
             _ => {}
         }
-        match open_flash_on(flash.clone(), env.clone()) {
+        match open_of_seed(seed, flash.clone(), env.clone()) {
             Ok(store) => {
                 flash.inner().disarm();
                 if !flash.inner().is_off() {
@@ -47,7 +47,7 @@ fn recover(path: &Path, env: &Arc<dyn Env>, rng: &mut SmallRng, context: &str) -
                 }
             }
             Err(e) if e.kind() == Kind::PowerLost => {}
-            Err(e) => panic!("{context}: {e}"),
+            Err(e) => panic!("seed {seed}: {e}"),
         }
     }
 }
@@ -63,9 +63,8 @@ fn cuts_at_random_moments_of_long_lives() {
         let (mut rng, mut history) = (SmallRng::seed_from_u64(seed), History::default());
         sim.run(|| {
             for round in 0..4 {
-                let context = format!("seed {seed} round {round}");
-                let (flash, store) = recover(&path, &env, &mut rng, &context);
-                history.settle(&store, &context);
+                let (flash, store) = recover(&path, seed, &env, &mut rng);
+                history.settle(&store, &format!("seed {seed} round {round}"));
                 match rng.random() {
                     true => flash.inner().power_cut_at(rng.random_range(1..900)),
                     false => flash.inner().arm(rng.random_range(1..2000), Fault::PowerCutInNvram),
