@@ -11,6 +11,7 @@ mod doubtful;
 mod emptied;
 mod every_medium;
 mod extents;
+mod failing;
 mod faults;
 mod files;
 mod filled_up;

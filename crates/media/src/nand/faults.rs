@@ -141,6 +141,11 @@ impl Nand {
         self.shared.faults.clear();
     }
 
+    /// True while an armed fault has not happened yet.
+    pub fn is_armed(&self) -> bool {
+        self.shared.faults.is_armed()
+    }
+
     /// Bit rot detected by the error-correcting code: the page is uncorrectable from now on.
     pub fn spoil(&self, page: PageAddr) -> Result<(), FlashError> {
         self.check_page(page)?;

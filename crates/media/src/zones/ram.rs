@@ -1,4 +1,4 @@
-//! Zones in memory, for tests: every rule is enforced, and a power cut loses data that was not synced.
+//! Zones in memory, for tests: every rule is enforced, a power cut loses data that was not synced, and calls fail.
 //!
 //! 1. With write pointers, a zone keeps a prefix of its changes since the last sync, with the last write truncated at
 //!    any unit.
@@ -36,11 +36,19 @@ struct State {
     pointers: Pointers,
     /// Zones whose resets fail.
     stuck: BTreeSet<u32>,
-    /// Number of changes until the power is cut.
+    /// Number of changes until one goes wrong, and what happens then.
     left: Option<u64>,
+    fault: Fault,
     is_off: bool,
     cuts: u64,
     written_bytes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    PowerCut,
+    /// Of a write, the first half is written.
+    Error,
 }
 
 #[derive(Clone, Default)]
@@ -67,19 +75,35 @@ impl RamZones {
         let blank = ZoneReport { written: 0, is_writable: true };
         let zones = vec![Content::default(); params.shape.zones as usize];
         let pointers = Pointers::new(params.shape, vec![blank; params.shape.zones as usize]);
-        let (stuck, left) = (BTreeSet::new(), None);
-        let state = State { zones, pointers, stuck, left, is_off: false, cuts: 0, written_bytes: 0 };
+        let (stuck, left, fault) = (BTreeSet::new(), None, Fault::PowerCut);
+        let state = State { zones, pointers, stuck, left, fault, is_off: false, cuts: 0, written_bytes: 0 };
         RamZones { params, state: Mutex::new(state) }
     }
 
     /// Cuts the power at the `nth` write, reset, finish or sync from now (1 is the next).
     pub fn power_cut_at(&self, nth: u64) {
-        self.state.lock().left = Some(nth);
+        self.arm(nth, Fault::PowerCut);
     }
 
-    /// Cancels an armed power cut.
+    /// Makes the `nth` write, reset, finish or sync from now (1 is the next) return an error; a write is half done.
+    /// Later ones work.
+    pub fn fail_at(&self, nth: u64) {
+        self.arm(nth, Fault::Error);
+    }
+
+    fn arm(&self, nth: u64, fault: Fault) {
+        let mut state = self.state.lock();
+        (state.left, state.fault) = (Some(nth.max(1)), fault);
+    }
+
+    /// Cancels an armed power cut or error.
     pub fn disarm(&self) {
         self.state.lock().left = None;
+    }
+
+    /// True while an armed power cut or error has not happened yet.
+    pub fn is_armed(&self) -> bool {
+        self.state.lock().left.is_some()
     }
 
     /// Cuts the power now.
@@ -142,12 +166,16 @@ impl RamZones {
         self.state.lock().written_bytes
     }
 
-    /// Checks a change, and applies it unless the power is off. If the power is cut at this call, it returns an error,
-    /// though the change may survive.
+    /// Checks a change, and applies it unless the power is off. If something goes wrong at this call, it returns an
+    /// error, though the change may survive.
     fn change(&self, zone: u32, change: Change, check: impl FnOnce(&Pointers) -> Result<()>) -> Result<()> {
         let state = &mut *self.state.lock();
-        let goes = state.call()?;
+        let fault = state.call()?;
         check(&state.pointers)?;
+        let change = match fault {
+            Some(Fault::Error) => change.half(&self.params).ok_or_else(failed)?,
+            _ => change,
+        };
         if matches!(change, Change::Reset) && state.stuck.contains(&zone) {
             return Err(Error::new(Kind::Io, format!("zone {zone} cannot be reset")));
         }
@@ -161,19 +189,39 @@ impl RamZones {
         content.apply(&change, &self.params);
         content.changes.push(change);
         state.pointers.set_written(zone, content.written);
-        if goes { Err(lost()) } else { Ok(()) }
+        fault.map_or(Ok(()), |fault| Err(fault.error()))
     }
 }
 
 impl State {
-    /// Counts a call; true if the power is cut by it.
-    fn call(&mut self) -> Result<bool> {
+    /// Counts a call; returns what goes wrong at it.
+    fn call(&mut self) -> Result<Option<Fault>> {
         if self.is_off {
             return Err(lost());
         }
-        self.left = self.left.map(|left| left.saturating_sub(1));
-        self.is_off = self.left == Some(0);
-        Ok(self.is_off)
+        let is_hit = self.left == Some(1);
+        self.left = self.left.map(|left| left - 1).filter(|_| !is_hit);
+        self.is_off = is_hit && self.fault == Fault::PowerCut;
+        Ok(is_hit.then_some(self.fault))
+    }
+}
+
+impl Fault {
+    fn error(self) -> Error {
+        match self {
+            Fault::PowerCut => lost(),
+            Fault::Error => failed(),
+        }
+    }
+}
+
+impl Change {
+    /// What is done of a change that fails.
+    fn half(self, params: &RamZonesParams) -> Option<Change> {
+        let Change::Write(offset, mut bytes) = self else { return None };
+        let unit = params.shape.unit_bytes as usize;
+        bytes.truncate(bytes.len() / 2 / unit * unit);
+        (!bytes.is_empty()).then_some(Change::Write(offset, bytes))
     }
 }
 
@@ -318,8 +366,8 @@ impl Zones for RamZones {
 
     fn sync(&self) -> Result<()> {
         let state = &mut *self.state.lock();
-        if state.call()? {
-            return Err(lost());
+        if let Some(fault) = state.call()? {
+            return Err(fault.error());
         }
         for content in &mut state.zones {
             content.changes.clear();
@@ -331,4 +379,8 @@ impl Zones for RamZones {
 
 fn lost() -> Error {
     Error::new(Kind::PowerLost, "the power is off")
+}
+
+fn failed() -> Error {
+    Error::new(Kind::Io, "input/output error")
 }

@@ -1,7 +1,7 @@
 //! All kinds of zones enforce the rules and keep their promises.
 
 use std::sync::Arc;
-use vellum_base::{Kind, Zones, ZonesShape};
+use vellum_base::{Kind, Result, Zones, ZonesShape};
 use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice, open_device};
 
 const SHAPE: ZonesShape = ZonesShape { zones: 5, zone_bytes: 64 << 10, unit_bytes: 4096, open_max: None };
@@ -54,6 +54,26 @@ fn rules_hold_on_every_kind() {
         zones.sync().unwrap();
         assert_eq!(read(&*zones, 2, 0, 4096), [4; 4096]);
     }
+}
+
+#[test]
+fn a_call_of_the_double_fails_once_and_a_write_is_half_done() {
+    let zones = double(true, 1);
+    zones.fail_at(2);
+    zones.write(1, 0, &[1; 8192]).unwrap();
+    assert!(zones.is_armed());
+    assert_eq!(zones.write(1, 8192, &[2; 8192]).unwrap_err().kind(), Kind::Io);
+    assert!(!zones.is_armed() && !zones.is_off());
+    assert_eq!(zones.report(1).written, 12288);
+    assert_eq!(read(&zones, 1, 4096, 8192), [[1; 4096], [2; 4096]].concat());
+    let calls: [fn(&RamZones) -> Result<()>; 3] =
+        [|zones| zones.reset(1), |zones| zones.finish(1), |zones| zones.sync()];
+    for call in calls {
+        zones.fail_at(1);
+        assert_eq!(call(&zones).unwrap_err().kind(), Kind::Io);
+    }
+    assert_eq!(zones.report(1).written, 12288);
+    zones.write(1, 12288, &[3; 4096]).unwrap();
 }
 
 #[test]
