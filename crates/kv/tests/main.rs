@@ -31,6 +31,7 @@ mod interleaved;
 mod keyspaces;
 mod kill;
 mod leveldb;
+mod lies;
 mod little;
 mod lives;
 mod log;

@@ -39,7 +39,7 @@ pub(crate) fn fill(store: Store) -> Model {
 }
 
 /// Reads everything in every way; what is read must be right.
-fn read(store: &Store, model: &Model, context: &str) -> Result<()> {
+pub(crate) fn read(store: &Store, model: &Model, context: &str) -> Result<()> {
     assert!(forward(store.iter(Bounds::all())?)? == *model, "{context}: wrong data going forward");
     assert!(backward(store.iter(Bounds::all())?)? == *model, "{context}: wrong data going backward");
     for i in 0..500 {

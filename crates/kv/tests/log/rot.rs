@@ -43,7 +43,7 @@ pub(crate) fn fill(store: Store) -> Model {
     model
 }
 
-fn read(store: &Store, model: &Model, context: &str) -> Result<()> {
+pub(crate) fn read(store: &Store, model: &Model, context: &str) -> Result<()> {
     assert!(walked(store)? == *model, "{context}: wrong data met");
     for i in 0..500 {
         let key = format!("key{i:04}").into_bytes();
@@ -53,7 +53,7 @@ fn read(store: &Store, model: &Model, context: &str) -> Result<()> {
 }
 
 /// Opens and reads a store in which something was flipped, writes to it and collects it. True if it noticed.
-fn noticed(open: impl FnOnce() -> Result<Store>, model: &Model, context: &str) -> bool {
+pub(crate) fn noticed(open: impl FnOnce() -> Result<Store>, model: &Model, context: &str) -> bool {
     let named = |e: vellum_base::Error| {
         // Where the magic of the NVRAM is gone, no store is to be seen.
         let named = e.kind() == Kind::Corrupt || e.to_string().contains("format it first");
