@@ -3,6 +3,7 @@
 use crate::harness::{directory, open, small};
 use crate::image::{make, media};
 use crate::log::harness as log;
+use crate::zones::on_a_file;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -37,6 +38,14 @@ fn log_store(dir: &Path) -> Result<vellum_kv::log::Store> {
 
 fn log_image_store(dir: &Path) -> Result<vellum_kv::log::Store> {
     log::open_with(image(dir)?, log_options())
+}
+
+fn zones_store(dir: &Path) -> Result<Store> {
+    open(on_a_file(dir)?)
+}
+
+fn log_zones_store(dir: &Path) -> Result<vellum_kv::log::Store> {
+    log::open_with(on_a_file(dir)?, log_options())
 }
 
 /// A flash image in `dir`.
@@ -99,6 +108,18 @@ fn log_image_child() {
     write_until_killed(log_image_store);
 }
 
+#[test]
+#[ignore = "a process of its own, which another test starts"]
+fn zones_child() {
+    write_until_killed(zones_store);
+}
+
+#[test]
+#[ignore = "a process of its own, which another test starts"]
+fn log_zones_child() {
+    write_until_killed(log_zones_store);
+}
+
 /// Lets the test `child` write, kills it, and looks; `close` is what becomes of the store then.
 fn kill_again_and_again<M: Map>(child: &str, open: impl Fn(&Path) -> Result<M>, close: impl Fn(M)) {
     let dir = tempfile::tempdir().unwrap();
@@ -142,4 +163,11 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
 fn so_it_is_on_a_flash_image() {
     kill_again_and_again("kill::image_child", image_store, |store| store.close().unwrap());
     kill_again_and_again("kill::log_image_child", log_image_store, |store| store.close().unwrap());
+}
+
+/// A raw file as a device, divided into zones, and a directory beside it.
+#[test]
+fn so_it_is_on_a_raw_file() {
+    kill_again_and_again("kill::zones_child", zones_store, |store| store.close().unwrap());
+    kill_again_and_again("kill::log_zones_child", log_zones_store, |store| store.close().unwrap());
 }
