@@ -25,6 +25,7 @@ mod harness;
 mod history;
 mod hostile;
 mod hot_keys;
+mod idle;
 mod image;
 mod in_flight;
 mod interleaved;
