@@ -9,6 +9,7 @@
 #[path = "../doubtful.rs"]
 #[expect(dead_code, reason = "not every fault is needed here")]
 mod doubtful;
+mod queued;
 mod stirred;
 
 use doubtful::Doubtful;
