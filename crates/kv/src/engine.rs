@@ -28,11 +28,11 @@ impl Engine {
     /// The engine of the store on a medium; `None` if there is no store.
     pub fn of(media: &dyn Media) -> Result<Option<Engine>> {
         let Some(current) = media.current()? else { return Ok(None) };
-        manifest::read(media, Current::decode(&current)?).map(|edits| Some(Engine::said_by(&edits)))
+        manifest::read(media, Current::decode(&current)?).map(|edits| Some(Engine::of_edits(&edits)))
     }
 
     /// The engine of a manifest with these edits.
-    pub(crate) fn said_by(edits: &[Edit]) -> Engine {
+    pub(crate) fn of_edits(edits: &[Edit]) -> Engine {
         let is_log = edits.first().and_then(|first| first.comparator.as_deref()) == Some(UNORDERED);
         if is_log { Engine::Log } else { Engine::Lsm }
     }

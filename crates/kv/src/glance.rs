@@ -61,18 +61,18 @@ impl Glance {
 
     fn at(media: &dyn Media, current: Current) -> Result<Glance> {
         let edits = manifest::read(media, current)?;
-        if Engine::said_by(&edits) == Engine::Log {
-            let said = log::state_of(edits)?;
+        if Engine::of_edits(&edits) == Engine::Log {
+            let state = log::state_of(edits)?;
             let (segments, segment_bytes) =
-                (said.segments.len(), sum(said.segments.iter().map(|meta| meta.bytes)));
-            let records = sum(said.segments.iter().map(|meta| meta.records));
+                (state.segments.len(), sum(state.segments.iter().map(|meta| meta.bytes)));
+            let records = sum(state.segments.iter().map(|meta| meta.records));
             return Ok(Glance {
                 held: Glanced::Log { segments, segment_bytes, records },
-                lifetime: said.lifetime,
-                tables: said.segments.iter().map(|meta| (meta.number, meta.bytes)).collect(),
+                lifetime: state.lifetime,
+                tables: state.segments.iter().map(|meta| (meta.number, meta.bytes)).collect(),
             });
         }
-        let told = recover::state_of(edits)?;
+        let state = recover::state_of(edits)?;
         let level = |tables: &Vec<TableMeta>| LevelStat {
             tables: tables.len(),
             bytes: sum(tables.iter().map(|meta| meta.bytes)),
@@ -81,11 +81,11 @@ impl Glance {
             older: sum(tables.iter().map(|meta| meta.older)),
             ..LevelStat::default()
         };
-        let levels = told.levels.iter().map(level).collect();
+        let levels = state.levels.iter().map(level).collect();
         Ok(Glance {
-            held: Glanced::Lsm { levels, keyspaces: told.keyspaces.names() },
-            lifetime: told.lifetime,
-            tables: told.levels.iter().flatten().map(|meta| (meta.number, meta.bytes)).collect(),
+            held: Glanced::Lsm { levels, keyspaces: state.keyspaces.names() },
+            lifetime: state.lifetime,
+            tables: state.levels.iter().flatten().map(|meta| (meta.number, meta.bytes)).collect(),
         })
     }
 

@@ -7,7 +7,7 @@ use vellum_base::{Error, Kind, Result};
 
 /// No store reaches higher numbers, even creating a table each nanosecond for most of a day. A higher one is damage, or
 /// hostile.
-pub(crate) const NUMBERS_MAX: u64 = 1 << 46;
+pub(crate) const TABLE_NUMBER_MAX: u64 = 1 << 46;
 
 /// Tables and areas that nothing needs.
 #[derive(Default)]
@@ -62,7 +62,7 @@ impl Leftovers {
 /// The first number above all of these.
 pub(crate) fn number_after(numbers: impl Iterator<Item = u64>) -> Result<u64> {
     match numbers.max().unwrap_or(0) {
-        number if number <= NUMBERS_MAX => Ok(number + 1),
+        number if number <= TABLE_NUMBER_MAX => Ok(number + 1),
         number => Err(Error::corrupt(format!("something has the number {number}, and nothing can"))),
     }
 }
@@ -84,8 +84,8 @@ mod tests {
     fn numbers_come_after_all_that_are_there_and_never_begin_anew() {
         assert_eq!(number_after([].into_iter()).unwrap(), 1);
         assert_eq!(number_after([3, 9, 4].into_iter()).unwrap(), 10);
-        assert_eq!(number_after([NUMBERS_MAX].into_iter()).unwrap(), NUMBERS_MAX + 1);
+        assert_eq!(number_after([TABLE_NUMBER_MAX].into_iter()).unwrap(), TABLE_NUMBER_MAX + 1);
         assert!(number_after([1, u64::MAX].into_iter()).is_err());
-        assert!(number_after([NUMBERS_MAX + 1].into_iter()).is_err());
+        assert!(number_after([TABLE_NUMBER_MAX + 1].into_iter()).is_err());
     }
 }

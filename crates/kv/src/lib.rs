@@ -50,8 +50,8 @@ pub use lsm::stat::{LevelStat, StoreStat};
 pub use lsm::store::{Snapshot, Store};
 pub use map::{Map, Show, Verified};
 pub use media::{
-    AreaReader, AreaWriter, Areas, Asked, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent,
-    Mapping, Media, MediaShape, Memory, Parallelism, Placement, Rehearsal, Relinking, Schedule, Sharing,
+    AreaReader, AreaWriter, Areas, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Mapping,
+    Media, MediaShape, Memory, Parallelism, PendingRead, Placement, Rehearsal, Relinking, Schedule, Sharing,
     Stored, TableReader, TableWriter, Tables, ZoneHome, ZoneMedia,
 };
 pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse, Rules, VALUE_BYTES_MAX};

@@ -7,7 +7,7 @@
 
 use crate::bytes::u32_at;
 use crate::journal::{
-    AREA_HEAD_BYTES, Area, AreaKind, Edit, Framer, HEAD_BYTES, MARK_BYTES, Previous, Records,
+    AREA_HEAD_BYTES, Area, AreaKind, Edit, FRAME_HEAD_BYTES, Framer, MARK_BYTES, Previous, Records,
     salvage_records, store_of,
 };
 use crate::media::{AreaWriter, Media};
@@ -179,7 +179,7 @@ impl Manifest {
         whole: impl FnOnce() -> Edit,
         number: impl FnOnce() -> u64,
     ) -> Result<()> {
-        let payload = self.counted(edit, MARK_BYTES + HEAD_BYTES);
+        let payload = self.counted(edit, MARK_BYTES + FRAME_HEAD_BYTES);
         if let Some(open) = &mut self.open {
             let mut out = Vec::with_capacity(payload.len() + 64);
             open.framer.mark(&mut out, open.edits, open.bytes);
@@ -219,7 +219,7 @@ impl Manifest {
         let framer = Framer::new(area, self.store);
         let mut out = Vec::new();
         framer.head(&mut out, 0, Previous::default());
-        framer.data(&mut out, 0, &self.counted(&whole, AREA_HEAD_BYTES + HEAD_BYTES + CURRENT_BYTES));
+        framer.data(&mut out, 0, &self.counted(&whole, AREA_HEAD_BYTES + FRAME_HEAD_BYTES + CURRENT_BYTES));
         let current = Current::new(number, self.store);
         let begin = || {
             let writer = self.media.create_area(area)?;

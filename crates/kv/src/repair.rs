@@ -30,7 +30,7 @@ pub struct Repaired {
     /// Batches recovered from damaged logs.
     pub batches: u64,
     /// True if no manifest could be read: entries that were deleted or overwritten may have come back.
-    pub untold: bool,
+    pub manifest_lost: bool,
     /// Messages about everything that was found. Empty if there was nothing to repair; nothing was written then.
     pub problems: Vec<String>,
 }
@@ -99,16 +99,16 @@ pub(crate) fn replaced_for_good(
     made_of: &[&[u64]],
     is_there: impl Fn(&u64) -> bool,
 ) -> BTreeSet<u64> {
-    let mut away = gone;
+    let mut replaced = gone;
     loop {
-        let before = away.len();
+        let before = replaced.len();
         for sources in made_of {
-            if sources.iter().any(|number| !is_there(number) || away.contains(number)) {
-                away.extend(*sources);
+            if sources.iter().any(|number| !is_there(number) || replaced.contains(number)) {
+                replaced.extend(*sources);
             }
         }
-        if away.len() == before {
-            return away;
+        if replaced.len() == before {
+            return replaced;
         }
     }
 }
@@ -127,16 +127,16 @@ pub(crate) struct Named {
 /// What a manifest names but is absent.
 pub(crate) struct Gone<'a> {
     named: &'a Named,
-    there: &'a BTreeSet<u64>,
+    present: &'a BTreeSet<u64>,
 }
 
 impl Gone<'_> {
     /// True if one of the tables that `heir` was made of is gone, though the manifest counts on it, or is of a time
     /// that it does not tell of: nothing goes before an edit is durable.
     pub(crate) fn has_any(&self, made_of: &[u64], heir: u64) -> bool {
-        let is_told = |number| self.named.tables.contains(number) || heir >= self.named.next_number;
-        let is_gone = |number| !self.there.contains(number) || self.named.spoiled.contains(number);
-        made_of.iter().any(|number| is_gone(number) && is_told(number))
+        let is_listed = |number| self.named.tables.contains(number) || heir >= self.named.next_number;
+        let is_gone = |number| !self.present.contains(number) || self.named.spoiled.contains(number);
+        made_of.iter().any(|number| is_gone(number) && is_listed(number))
     }
 }
 
@@ -150,21 +150,21 @@ impl Named {
         is_heir: impl Fn(u64, &Gone<'_>) -> Result<bool>,
     ) -> Result<bool> {
         // What may be any table may be one of those that are missed.
-        let there: BTreeSet<u64> = tables.iter().copied().filter(|number| *number != NAMELESS).collect();
-        let gone = Gone { named: self, there: &there };
+        let present: BTreeSet<u64> = tables.iter().copied().filter(|number| *number != NAMELESS).collect();
+        let gone = Gone { named: self, present: &present };
         // Where all that it counts on is there, what it does not name is left over, whoever made it.
-        if self.lacks_log || !self.spoiled.is_empty() || !self.tables.is_subset(&there) {
-            for number in there.difference(&self.tables) {
+        if self.lacks_log || !self.spoiled.is_empty() || !self.tables.is_subset(&present) {
+            for number in present.difference(&self.tables) {
                 if is_heir(*number, &gone)? {
                     return Ok(false);
                 }
             }
         }
-        let may_be_there = tables.contains(&NAMELESS) && there.is_empty();
-        if self.tables.is_empty() || may_be_there || !self.tables.is_disjoint(&there) {
+        let may_be_there = tables.contains(&NAMELESS) && present.is_empty();
+        if self.tables.is_empty() || may_be_there || !self.tables.is_disjoint(&present) {
             return Ok(true);
         }
-        let why = match there.is_empty() {
+        let why = match present.is_empty() {
             true => "they may be on a device (the file ZONES says on which), or in another directory",
             false => "but others are: it may be of another store",
         };

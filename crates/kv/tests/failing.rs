@@ -99,8 +99,10 @@ fn assert_clear(error: &Error, context: &str) {
     assert!(matches!(error.kind(), Kind::Io | Kind::Poisoned | Kind::PowerLost), "{context}: {error}");
 }
 
+type Open<M> = fn(Arc<dyn Media>, Arc<dyn Env>) -> Result<M>;
+
 struct Engine<M> {
-    open: fn(Arc<dyn Media>, Arc<dyn Env>) -> Result<M>,
+    open: Open<M>,
     close: fn(M) -> Result<()>,
     /// Writes read what is there before: they are refused if that fails, and the store goes on.
     reads_first: bool,

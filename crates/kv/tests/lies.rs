@@ -46,12 +46,14 @@ fn written_page(flash: &Nand, rng: &mut SmallRng) -> PageAddr {
     BlockAddr(block).page(rng.random_range(0..written(block)))
 }
 
+type Noticed = fn(u64, &Arc<Nand>, &Arc<dyn Env>, &Model, &str) -> bool;
+
 /// What differs between the engines.
 struct Engine<M> {
     open: fn(u64, Arc<Nand>, Arc<dyn Env>) -> Result<M>,
     read: fn(&M, &Model, &str) -> Result<()>,
     /// Opens the store of a seed, and reads it in every way; a log store is written then, too. True if it noticed.
-    noticed: fn(u64, &Arc<Nand>, &Arc<dyn Env>, &Model, &str) -> bool,
+    noticed: Noticed,
 }
 
 const ORDERED: Engine<Store> = Engine {

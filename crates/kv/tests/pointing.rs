@@ -220,7 +220,7 @@ fn without_a_manifest_values_come_from_logs_and_nothing_old_comes_back() {
     }
     let media: Arc<dyn Media> = directory(dir.path());
     let report = repair(&media, &(RealEnv::new() as Arc<_>), &small()).unwrap();
-    assert!(report.untold && report.entries_lost == 0, "{report:?}");
+    assert!(report.manifest_lost && report.entries_lost == 0, "{report:?}");
     let store = open(media).unwrap();
     assert_same(&store, &model, "without a manifest");
     assert_eq!(store.stat().kept_logs, 0);

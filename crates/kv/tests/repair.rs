@@ -84,7 +84,7 @@ fn without_current_and_the_head_of_the_manifest_a_store_keeps_its_number_and_its
     std::fs::remove_file(copy.path().join("CURRENT")).unwrap();
     let media: Arc<dyn Media> = directory(copy.path());
     let report = mend(&media).unwrap();
-    assert!(report.untold && report.batches == 1, "{report:?}");
+    assert!(report.manifest_lost && report.batches == 1, "{report:?}");
     assert_eq!(of_current(copy.path()), of_current(dir.path()));
     let store = open(media).unwrap();
     assert_eq!(store.keyspaces(), ["default", "sheets"]);
@@ -246,7 +246,7 @@ fn a_manifest_that_was_cut_short_is_not_taken_for_the_one_in_force() {
     let whole = std::fs::read(&manifest).unwrap();
     std::fs::write(dir.path().join("999999.manifest"), &whole[..whole.len() / 3]).unwrap();
     let report = mend(&(directory(dir.path()) as Arc<dyn Media>)).unwrap();
-    assert!(!report.untold, "{report:?}");
+    assert!(!report.manifest_lost, "{report:?}");
     assert_eq!(differences(&open(directory(dir.path())).unwrap(), &model, "cut short"), 0);
 }
 
@@ -360,7 +360,7 @@ fn without_a_manifest_it_is_said_which_tables_were_ingested() {
     let media: Arc<dyn Media> = directory(copy.path());
     let report = repair(&media, &(RealEnv::new() as Arc<dyn Env>), &small()).unwrap();
     let said = report.problems.iter().filter(|problem| problem.contains("was ingested")).count();
-    assert!(report.untold && (1..report.tables_kept).contains(&said), "all but the first: {report:?}");
+    assert!(report.manifest_lost && (1..report.tables_kept).contains(&said), "all but the first: {report:?}");
 }
 
 #[test]

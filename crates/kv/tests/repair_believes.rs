@@ -37,7 +37,7 @@ fn a_log_that_was_left_behind_does_not_hide_what_is_newer() {
         .filter(|file| is_manifest(file))
         .for_each(|f| std::fs::remove_file(f).unwrap());
     let report = mend(&(directory(dir.path()) as Arc<dyn Media>)).unwrap();
-    assert!(report.untold && report.batches > 0, "{report:?}");
+    assert!(report.manifest_lost && report.batches > 0, "{report:?}");
     let store = open(directory(dir.path())).unwrap();
     for n in (0..200).filter(|n| *n != 150) {
         let byte = if n < 100 { 2 } else { 1 };
@@ -63,7 +63,7 @@ fn a_manifest_that_is_newer_than_current_is_believed_where_the_named_one_is_gone
     std::fs::write(&current, before).unwrap();
     assert_eq!(open(directory(dir.path())).unwrap_err().kind(), Kind::Corrupt);
     let report = mend(&(directory(dir.path()) as Arc<dyn Media>)).unwrap();
-    assert!(!report.untold && report.problems[0].contains("CURRENT names"), "{report:?}");
+    assert!(!report.manifest_lost && report.problems[0].contains("CURRENT names"), "{report:?}");
     let store = open(directory(dir.path())).unwrap();
     let there = (0..200).filter(|n| store.get(&key(*n)).unwrap() == Some(vec![2; 300])).count();
     assert_eq!(there, 150, "{report:?}");

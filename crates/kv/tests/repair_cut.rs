@@ -80,7 +80,7 @@ impl Damaged {
         }
         let whole = doubtful(&stored);
         let report = (engine.mend)(&(whole.directory() as Arc<dyn Media>)).unwrap();
-        assert!(report.tables_rewritten > 0 && report.untold != told, "{report:?}");
+        assert!(report.tables_rewritten > 0 && report.manifest_lost != told, "{report:?}");
         let content = (engine.content)(whole.directory()).unwrap();
         let (context, expected) =
             (format!("{}, {left} left", engine.name), (left != "nothing").then_some(content));

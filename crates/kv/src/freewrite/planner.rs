@@ -53,7 +53,7 @@ pub(crate) enum Verdict {
 
 /// The next piece of an island.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct IslandPart {
     /// Bytes of the bubble it needs.
     pub bubble: u64,
     /// Its bytes.
@@ -109,7 +109,7 @@ impl Planner {
 
     /// What to do with `piece`, the first of an island, when `tail` bytes are written. `known` bytes of the island have
     /// been seen; they are all of it if it has `ended`.
-    pub(crate) fn judge(&self, tail: u64, piece: Piece, known: u64, ended: bool) -> Verdict {
+    pub(crate) fn judge(&self, tail: u64, piece: IslandPart, known: u64, ended: bool) -> Verdict {
         let Totals { bubble_bytes, inherited, .. } = self.totals;
         let padded = bubble_bytes + inherited + piece.bubble + piece.inherited;
         let emitted = tail + piece.bubble + piece.bytes;
@@ -128,7 +128,7 @@ impl Planner {
     }
 
     /// Notes that a piece is kept at `tail`.
-    pub(crate) fn keep(&mut self, tail: u64, piece: Piece) {
+    pub(crate) fn keep(&mut self, tail: u64, piece: IslandPart) {
         let totals = &mut self.totals;
         totals.islands += (self.end != Some(tail)) as u64;
         totals.bubbles += (piece.bubble > 0) as u64;
@@ -169,7 +169,7 @@ mod tests {
                     }
                     Next::Units(units) => units,
                 };
-                let piece = Piece { bubble: planner.bubble(from, tail), bytes: units * 4096, inherited: 0 };
+                let piece = IslandPart { bubble: planner.bubble(from, tail), bytes: units * 4096, inherited: 0 };
                 from += piece.bytes;
                 match planner.judge(tail, piece, piece.bytes, true) {
                     Verdict::Keep => {
@@ -190,7 +190,7 @@ mod tests {
         #[test]
         fn nothing_is_waited_for_in_vain(need in 1u64..4096, bubble in 0.01f64..1.0, island_min in 0u64..20_000) {
             let planner = Planner::new(4096, Caps { bubble, global: 1.0 }, island_min);
-            let piece = Piece { bubble: need, bytes: 4096, inherited: 0 };
+            let piece = IslandPart { bubble: need, bytes: 4096, inherited: 0 };
             let enough = (1u64..).find(|units| planner.judge(0, piece, units * 4096, false) != Verdict::Wait);
             prop_assert!(enough.unwrap() as f64 <= (1.0 / bubble).ceil().max((island_min as f64 / 4096.0).ceil()));
         }
@@ -198,32 +198,32 @@ mod tests {
 
     #[test]
     fn caps_of_nothing_and_of_everything() {
-        let piece = Piece { bubble: 1, bytes: 4096, inherited: 0 };
+        let piece = IslandPart { bubble: 1, bytes: 4096, inherited: 0 };
         let judge = |bubble, global, piece| {
             Planner::new(4096, Caps { bubble, global }, 0).judge(0, piece, piece.bytes, false)
         };
         for (bubble, global) in [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)] {
             assert_eq!(judge(bubble, global, piece), Verdict::Pack);
-            assert_eq!(judge(bubble, global, Piece { bubble: 0, ..piece }), Verdict::Keep);
+            assert_eq!(judge(bubble, global, IslandPart { bubble: 0, ..piece }), Verdict::Keep);
         }
-        assert_eq!(judge(1.0, 1.0, Piece { bubble: 4095, ..piece }), Verdict::Keep);
+        assert_eq!(judge(1.0, 1.0, IslandPart { bubble: 4095, ..piece }), Verdict::Keep);
     }
 
     #[test]
     fn what_an_island_brings_along_counts() {
         let planner = Planner::new(4096, Caps::default(), 0);
-        let piece = Piece { bubble: 0, bytes: 40960, inherited: 2049 };
+        let piece = IslandPart { bubble: 0, bytes: 40960, inherited: 2049 };
         assert_eq!(planner.judge(0, piece, 40960, true), Verdict::Pack);
-        assert_eq!(planner.judge(0, Piece { inherited: 2048, ..piece }, 40960, true), Verdict::Keep);
+        assert_eq!(planner.judge(0, IslandPart { inherited: 2048, ..piece }, 40960, true), Verdict::Keep);
     }
 
     #[test]
     fn islands_are_counted_once() {
         let mut planner = Planner::new(4096, Caps::default(), 0);
-        let piece = Piece { bubble: 0, bytes: 4096, inherited: 0 };
+        let piece = IslandPart { bubble: 0, bytes: 4096, inherited: 0 };
         planner.keep(0, piece);
         planner.keep(4096, piece);
-        planner.keep(8300, Piece { bubble: 3988, ..piece });
+        planner.keep(8300, IslandPart { bubble: 3988, ..piece });
         let Totals { islands, bubbles, kept, .. } = planner.totals();
         assert_eq!((islands, bubbles, kept), (2, 1, 3 * 4096));
     }

@@ -14,7 +14,7 @@ use vellum_base::{Error, Result};
 
 /// What the manifest says about logs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counted<'a> {
+pub(crate) struct LogBounds<'a> {
     /// The store's identity number, if known.
     pub store: Option<u64>,
     /// Logs below this number are no longer needed.
@@ -47,38 +47,38 @@ pub(crate) struct Payload<'a> {
 }
 
 /// Takes a batch into what a log holds; returns how many entries it has.
-pub(crate) type Take<'a, C> = &'a dyn Fn(&mut C, Payload<'_>) -> Result<u64>;
+pub(crate) type OnBatch<'a, C> = &'a dyn Fn(&mut C, Payload<'_>) -> Result<u64>;
 
 /// The logs to be replayed, oldest first.
 pub(crate) fn read_chain<C: Default>(
     media: &dyn Media,
     areas: &[Area],
-    counted: Counted<'_>,
-    take: Take<'_, C>,
+    bounds: LogBounds<'_>,
+    on_batch: OnBatch<'_, C>,
 ) -> Result<Vec<LogRead<C>>> {
-    let counts = |area: &&Area| area.kind == AreaKind::Log && area.number >= counted.floor;
-    let replayed = areas.iter().filter(counts).filter(|area| !counted.kept.contains(&area.number));
+    let counts = |area: &&Area| area.kind == AreaKind::Log && area.number >= bounds.floor;
+    let replayed = areas.iter().filter(counts).filter(|area| !bounds.kept.contains(&area.number));
     // Each is read once: what is replayed of them takes as much memory, and takes its place log by log.
     let read = replayed.map(|area| Ok((area.number, media.read_area(*area)?)));
     let mut unread: BTreeMap<u64, Vec<u8>> = read.collect::<Result<_>>()?;
-    let heads = unread.iter().map(|(number, bytes)| Ok((*number, head_of(*number, bytes, counted)?)));
+    let heads = unread.iter().map(|(number, bytes)| Ok((*number, head_of(*number, bytes, bounds)?)));
     let heads: Vec<(u64, Option<Previous>)> = heads.collect::<Result<_>>()?;
-    let chain = chain_of(&heads, counted)?;
+    let chain = chain_of(&heads, bounds)?;
     unread.retain(|number, _| chain.iter().any(|(chained, _)| chained == number));
     let mut logs = Vec::new();
     for (at, (number, _)) in chain.iter().enumerate() {
         // A log counts as far as the next one says; what follows is from after a crash that cut it there.
         let limit = chain.get(at + 1).map(|(_, previous)| previous.length);
-        let closed = counted.closed.filter(|(log, _)| log == number).map(|(_, length)| length);
+        let closed = bounds.closed.filter(|(log, _)| log == number).map(|(_, length)| length);
         let bytes = unread.remove(number).unwrap_or_default();
-        let log = read_log(*number, bytes, limit.or(closed), counted, take)?;
+        let log = read_log(*number, bytes, limit.or(closed), bounds, on_batch)?;
         if closed.is_some_and(|closed| log.length < closed) {
             return Err(Error::corrupt(format!("log {number} is shorter than when the store was closed")));
         }
         let torn = limit.is_some_and(|limit| log.length < limit);
         logs.push(log);
         if torn {
-            check_nothing_durable_after(*number, unread, counted, take)?;
+            check_nothing_durable_after(*number, unread, bounds, on_batch)?;
             break;
         }
     }
@@ -88,13 +88,13 @@ pub(crate) fn read_chain<C: Default>(
 /// True if a log from `floor` on is gone though it counts: the manifest says so, or a later log that names it. Where no
 /// later log is there, either, a repair was cut short before it began the log.
 pub(crate) fn lacks_a_log(media: &dyn Media, areas: &[Area], store: Option<u64>, floor: u64) -> bool {
-    let counted = Counted { store, floor, closed: None, kept: &BTreeSet::new(), ending: Ending::Torn };
+    let bounds = LogBounds { store, floor, closed: None, kept: &BTreeSet::new(), ending: Ending::Torn };
     let logs: BTreeSet<u64> =
         areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number).collect();
     let is_gone = |number: u64| number > 0 && number >= floor && !logs.contains(&number);
     logs.range(floor.saturating_add(1)..).any(|later| {
         let bytes = media.read_area(Area::log(*later));
-        let head = bytes.and_then(|bytes| head_of(*later, &bytes, counted)).ok().flatten();
+        let head = bytes.and_then(|bytes| head_of(*later, &bytes, bounds)).ok().flatten();
         is_gone(floor) || head.is_some_and(|head| head.number < *later && is_gone(head.number))
     })
 }
@@ -103,18 +103,18 @@ pub(crate) fn lacks_a_log(media: &dyn Media, areas: &[Area], store: Option<u64>,
 fn check_nothing_durable_after<C: Default>(
     torn: u64,
     later: BTreeMap<u64, Vec<u8>>,
-    counted: Counted<'_>,
-    take: Take<'_, C>,
+    bounds: LogBounds<'_>,
+    on_batch: OnBatch<'_, C>,
 ) -> Result<()> {
     for (other, bytes) in later {
-        let closed = counted.closed.is_some_and(|(log, _)| log == other);
-        let log = read_log(other, bytes, None, counted, take)?;
+        let closed = bounds.closed.is_some_and(|(log, _)| log == other);
+        let log = read_log(other, bytes, None, bounds, on_batch)?;
         if closed || log.marked {
             return Err(Error::corrupt(format!(
                 "log {torn} is damaged: log {other}, which is later, was durable"
             )));
         }
-        if counted.ending == Ending::Strict && log.length > AREA_HEAD_BYTES as u64 {
+        if bounds.ending == Ending::Strict && log.length > AREA_HEAD_BYTES as u64 {
             return Err(Error::corrupt(format!(
                 "log {torn} is damaged in its middle: records follow in log {other}"
             )));
@@ -124,19 +124,19 @@ fn check_nothing_durable_after<C: Default>(
 }
 
 /// What the head of a log says; `None` if it is torn.
-fn head_of(number: u64, bytes: &[u8], counted: Counted<'_>) -> Result<Option<Previous>> {
-    let records = Records::open_as(Area::log(number), counted.store, bytes, counted.ending)?;
-    records.map(|records| records.check_store(counted.store).map(|()| records.previous())).transpose()
+fn head_of(number: u64, bytes: &[u8], bounds: LogBounds<'_>) -> Result<Option<Previous>> {
+    let records = Records::open_as(Area::log(number), bounds.store, bytes, bounds.ending)?;
+    records.map(|records| records.check_store(bounds.store).map(|()| records.previous())).transpose()
 }
 
 /// The chain that ends in the newest log, oldest first.
-fn chain_of(heads: &[(u64, Option<Previous>)], counted: Counted<'_>) -> Result<Vec<(u64, Previous)>> {
+fn chain_of(heads: &[(u64, Option<Previous>)], bounds: LogBounds<'_>) -> Result<Vec<(u64, Previous)>> {
     let missing = |number: u64| {
         let is_there = heads.iter().any(|(there, _)| *there == number);
         let what = if is_there { "is damaged in its first bytes" } else { "is missing" };
         Err(Error::corrupt(format!("log {number} {what}")))
     };
-    if let Some((closed, _)) = counted.closed.filter(|(closed, _)| *closed >= counted.floor)
+    if let Some((closed, _)) = bounds.closed.filter(|(closed, _)| *closed >= bounds.floor)
         && !heads.iter().any(|(number, head)| *number == closed && head.is_some())
     {
         return missing(closed);
@@ -144,12 +144,12 @@ fn chain_of(heads: &[(u64, Option<Previous>)], counted: Counted<'_>) -> Result<V
     let mut chain = Vec::new();
     let newest = heads.iter().rev().find_map(|(number, head)| Some((*number, (*head)?)));
     let Some(mut next) = newest else {
-        return if counted.floor > 0 { missing(counted.floor) } else { Ok(chain) };
+        return if bounds.floor > 0 { missing(bounds.floor) } else { Ok(chain) };
     };
     loop {
         chain.insert(0, next);
         let previous = next.1.number;
-        if previous < counted.floor || previous == 0 || previous >= next.0 {
+        if previous < bounds.floor || previous == 0 || previous >= next.0 {
             break;
         }
         match heads.iter().find(|(number, _)| *number == previous) {
@@ -158,7 +158,7 @@ fn chain_of(heads: &[(u64, Option<Previous>)], counted: Counted<'_>) -> Result<V
         }
     }
     match chain.first() {
-        Some((first, _)) if counted.floor > 0 && *first != counted.floor => missing(counted.floor),
+        Some((first, _)) if bounds.floor > 0 && *first != bounds.floor => missing(bounds.floor),
         _ => Ok(chain),
     }
 }
@@ -167,14 +167,14 @@ fn read_log<C: Default>(
     number: u64,
     mut bytes: Vec<u8>,
     limit: Option<u64>,
-    counted: Counted<'_>,
-    take: Take<'_, C>,
+    bounds: LogBounds<'_>,
+    on_batch: OnBatch<'_, C>,
 ) -> Result<LogRead<C>> {
     let area = Area::log(number);
     if let Some(limit) = limit {
         bytes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     }
-    let Some(mut records) = Records::open_as(area, counted.store, &bytes, counted.ending)? else {
+    let Some(mut records) = Records::open_as(area, bounds.store, &bytes, bounds.ending)? else {
         return Err(Error::corrupt(format!("{area} lost its head")));
     };
     let mut content = C::default();
@@ -187,7 +187,7 @@ fn read_log<C: Default>(
         let expected = next_seq.max(records.marked_seq());
         let in_order = seq == expected;
         let batch = Payload { bytes: payload, seq, at: records.offset() - payload.len() as u64 };
-        let count = if in_order { take(&mut content, batch).map_err(|e| e.context(area))? } else { 0 };
+        let count = if in_order { on_batch(&mut content, batch).map_err(|e| e.context(area))? } else { 0 };
         let next = seq.checked_add(count).filter(|next| *next <= SEQ_STORED_MAX);
         let Some(next) = next.filter(|_| count > 0) else {
             return Err(Error::corrupt(format!(
@@ -221,8 +221,8 @@ mod tests {
             Framer::new(log, 5).head(&mut head, seq, Previous::default());
             media.create_area(log).unwrap().append(0, &head).unwrap();
             let kept = &BTreeSet::new();
-            let counted = Counted { store: Some(5), floor: 0, closed: None, kept, ending: Ending::Torn };
-            let read = read_chain(&*media, &[log], counted, &|_: &mut (), _| Ok(1));
+            let bounds = LogBounds { store: Some(5), floor: 0, closed: None, kept, ending: Ending::Torn };
+            let read = read_chain(&*media, &[log], bounds, &|_: &mut (), _| Ok(1));
             assert_eq!(
                 read.map(|logs| logs.len()).map_err(|error| error.kind()),
                 if is_possible { Ok(1) } else { Err(Kind::Corrupt) }

@@ -24,8 +24,8 @@ impl Floors {
         }
     }
 
-    /// `edit`, which tells them, too.
-    pub(crate) fn told_by(self, edit: Edit) -> Edit {
+    /// `edit`, with these recorded in it.
+    pub(crate) fn recorded_in(self, edit: Edit) -> Edit {
         let (log_floor, last_seq) = (Some(self.log_floor), Some(self.last_seq));
         Edit { log_floor, last_seq, closed: self.closed, ..edit }
     }

@@ -1,10 +1,10 @@
 //! Areas, and the framing of their records (docs/formats/kv-log.md).
 
 /// Bytes of the head of a record.
-pub(crate) const HEAD_BYTES: usize = 16;
+pub(crate) const FRAME_HEAD_BYTES: usize = 16;
 /// Bytes of the record that an area begins with, and of a mark.
-pub(crate) const AREA_HEAD_BYTES: usize = HEAD_BYTES + 28;
-pub(crate) const MARK_BYTES: usize = HEAD_BYTES + 8;
+pub(crate) const AREA_HEAD_BYTES: usize = FRAME_HEAD_BYTES + 28;
+pub(crate) const MARK_BYTES: usize = FRAME_HEAD_BYTES + 8;
 /// Most bytes of a record's payload.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = (1 << 30) - 1;
 /// Format versions of areas: in the first, records do not identify their store; in the second they do.
@@ -118,7 +118,7 @@ impl Framer {
         out.extend_from_slice(&[0; 8]);
         out.extend_from_slice(&seq.to_le_bytes());
         payload(out);
-        let length = (out.len() - start - HEAD_BYTES) as u32 | (kind as u32) << 30;
+        let length = (out.len() - start - FRAME_HEAD_BYTES) as u32 | (kind as u32) << 30;
         out[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
         let crc = vellum_codes::crc32c(&out[start + 4..]) ^ self.tag;
         out[start..start + 4].copy_from_slice(&crc.to_le_bytes());

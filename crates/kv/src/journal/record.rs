@@ -5,7 +5,7 @@
 //!    the manifest. Otherwise it is damage, and an error.
 //! 3. Records of another area or another store are invalid.
 
-use super::frame::{Area, HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, RecordKind, VERSIONS};
+use super::frame::{Area, FRAME_HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, RecordKind, VERSIONS};
 use super::search::Search;
 use crate::bytes::{Fields, u32_at};
 use vellum_base::{Error, Kind, Result};
@@ -190,18 +190,18 @@ impl<'a> Records<'a> {
     /// The record at `offset`, if it checks out, and where the next one begins.
     pub(super) fn record_at(&self, offset: usize) -> Option<(Record<'a>, usize)> {
         let (head, length, kind) = self.plausible(offset)?;
-        let end = offset + HEAD_BYTES + length;
+        let end = offset + FRAME_HEAD_BYTES + length;
         let crc = vellum_codes::crc32c(self.bytes.get(offset + 4..end)?) ^ self.tag;
         if crc != u32_at(head, 0) {
             return None;
         }
         let seq = seq_of(head);
-        Some((Record { kind, seq, payload: &self.bytes[offset + HEAD_BYTES..end] }, end))
+        Some((Record { kind, seq, payload: &self.bytes[offset + FRAME_HEAD_BYTES..end] }, end))
     }
 
     /// The head at `offset`, its length and kind, if they are possible.
     pub(super) fn plausible(&self, offset: usize) -> Option<(&'a [u8], usize, RecordKind)> {
-        let head = self.bytes.get(offset..offset + HEAD_BYTES)?;
+        let head = self.bytes.get(offset..offset + FRAME_HEAD_BYTES)?;
         let field = u32_at(head, 4);
         let length = (field & PAYLOAD_BYTES_MAX as u32) as usize;
         let kind = match field >> 30 {
@@ -210,7 +210,7 @@ impl<'a> Records<'a> {
             2 => RecordKind::Head,
             _ => return None,
         };
-        (length <= self.bytes.len() - offset - HEAD_BYTES).then_some((head, length, kind))
+        (length <= self.bytes.len() - offset - FRAME_HEAD_BYTES).then_some((head, length, kind))
     }
 
     /// `Ok` if what is at `offset` was torn; an error if a later record proves that it was durable once.
@@ -249,7 +249,7 @@ pub(crate) fn store_of(area: Area, bytes: &[u8]) -> Option<u64> {
 pub(crate) fn fix_records(area: Area, bytes: &mut [u8]) {
     let (mut store, mut offset) = (None, 0);
     while let Some((_, length, _)) = Records::at_start(area, None, bytes, Ending::Torn).plausible(offset) {
-        let end = offset + HEAD_BYTES + length;
+        let end = offset + FRAME_HEAD_BYTES + length;
         let crc = vellum_codes::crc32c(&bytes[offset + 4..end]) ^ area.tag(store);
         bytes[offset..offset + 4].copy_from_slice(&crc.to_le_bytes());
         if offset == 0 {
@@ -261,7 +261,7 @@ pub(crate) fn fix_records(area: Area, bytes: &mut [u8]) {
 
 /// The number in a record's head.
 pub(super) fn seq_of(head: &[u8]) -> u64 {
-    u64::from_le_bytes(head[8..HEAD_BYTES].try_into().expect("eight bytes"))
+    u64::from_le_bytes(head[8..FRAME_HEAD_BYTES].try_into().expect("eight bytes"))
 }
 
 fn safe_of(record: &Record<'_>) -> u64 {
@@ -349,7 +349,7 @@ mod tests {
             let (mut bytes, ends) = log_of(&payloads);
             let at = at % (bytes.len() * 8);
             bytes[at / 8] ^= 1 << (at % 8);
-            let last = bytes.len() - HEAD_BYTES - payloads.last().unwrap().len();
+            let last = bytes.len() - FRAME_HEAD_BYTES - payloads.last().unwrap().len();
             let hit = ends.iter().filter(|end| **end <= at / 8).count();
             match read_as(AREA, &bytes, Ending::Strict) {
                 Err(error) => {

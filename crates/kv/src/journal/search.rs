@@ -3,7 +3,7 @@
 //! A search takes time linear in the number of bytes, however hostile they are: a record might begin at each of them,
 //! but checking a candidate takes constant time, whatever its length.
 
-use super::frame::{Area, HEAD_BYTES, RecordKind};
+use super::frame::{Area, FRAME_HEAD_BYTES, RecordKind};
 use super::record::{Ending, Record, Records, seq_of};
 use crate::bytes::u32_at;
 use std::cell::OnceCell;
@@ -62,9 +62,9 @@ impl<'r, 'a> Search<'r, 'a> {
     fn record_at(&self, at: usize) -> Option<(Record<'a>, usize)> {
         let (head, length, kind) = self.records.plausible(at)?;
         let seq = seq_of(head);
-        let end = at + HEAD_BYTES + length;
+        let end = at + FRAME_HEAD_BYTES + length;
         let checks = || self.parts().crc(at + 4..end) ^ self.records.tag() == u32_at(head, 0);
-        let payload = &self.records.bytes()[at + HEAD_BYTES..end];
+        let payload = &self.records.bytes()[at + FRAME_HEAD_BYTES..end];
         (self.is_near(seq, at) && checks()).then_some((Record { kind, seq, payload }, end))
     }
 }
@@ -74,7 +74,7 @@ impl<'a> Iterator for Search<'_, 'a> {
     type Item = (usize, Record<'a>);
 
     fn next(&mut self) -> Option<(usize, Record<'a>)> {
-        while self.offset + HEAD_BYTES <= self.records.bytes().len() {
+        while self.offset + FRAME_HEAD_BYTES <= self.records.bytes().len() {
             let at = self.offset;
             if let Some((record, next)) = self.record_at(at) {
                 (self.offset, self.seq) = (next, record.seq);

@@ -9,7 +9,7 @@
 //! 2. The head of a log names the previous non-empty log and its length, and is durable before anything follows it. So
 //!    a missing log is damage, and not the result of a crash.
 
-use super::{Area, Framer, HEAD_BYTES, Previous};
+use super::{Area, FRAME_HEAD_BYTES, Framer, Previous};
 use crate::media::{AreaWriter, Media};
 use crate::options::Durability;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub(crate) struct Unsynced {
 
 /// Most bytes that a batch takes in a log: a head, a mark, and its record.
 pub(crate) fn record_bytes(batch: usize) -> u64 {
-    (batch + 4 * HEAD_BYTES + 32) as u64
+    (batch + 4 * FRAME_HEAD_BYTES + 32) as u64
 }
 
 impl Unsynced {

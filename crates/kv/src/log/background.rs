@@ -1,11 +1,11 @@
 //! Background tasks: one writes segments to tables, one collects. They sleep until there is work; an idle store writes
 //! nothing.
 
-use super::core::{Begun, Core, State};
+use super::core::{Core, NewTable, State};
 use super::foot::Origin;
 use super::hint::Note;
 use super::record::{Item, decode};
-use super::segment::{Home, Reading, Segment, finish};
+use super::segment::{Home, ReadContext, Segment, finish};
 use super::writer::{Frozen, table_bytes};
 use crate::durable::Durable;
 use crate::journal::{Edit, SegmentMeta};
@@ -47,7 +47,7 @@ fn seal(core: &Core, frozen: &Frozen) -> Result<()> {
     seal_as(core, frozen, begun).inspect_err(|_| frozen.lacks_table.store(true, Relaxed))
 }
 
-fn table_for(core: &Core, frozen: &Frozen) -> Result<Begun> {
+fn table_for(core: &Core, frozen: &Frozen) -> Result<NewTable> {
     let taken = frozen.table.lock().take();
     let needed = table_bytes(frozen.segment.data_bytes(), frozen.records);
     match taken {
@@ -59,7 +59,7 @@ fn table_for(core: &Core, frozen: &Frozen) -> Result<Begun> {
     }
 }
 
-fn seal_as(core: &Core, frozen: &Frozen, begun: Begun) -> Result<()> {
+fn seal_as(core: &Core, frozen: &Frozen, begun: NewTable) -> Result<()> {
     let number = begun.number;
     let (order, gone) = (frozen.segment.order, core.obsolete.retired());
     let origin = Origin { order, log_floor: frozen.next_log, gone, ..Origin::default() };
@@ -98,8 +98,8 @@ fn seal_as(core: &Core, frozen: &Frozen, begun: Begun) -> Result<()> {
 /// Writes a segment that is in memory to a table.
 pub(super) fn write_out(
     segment: &Segment,
-    reading: Reading<'_>,
-    begun: Begun,
+    reading: ReadContext<'_>,
+    begun: NewTable,
     origin: Origin,
     seed: u64,
 ) -> Result<SegmentMeta> {

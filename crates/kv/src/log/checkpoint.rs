@@ -2,7 +2,7 @@
 //! written as tables. The manifest comes last: without it there is no store.
 
 use super::background::write_out;
-use super::core::{Begun, Core, View};
+use super::core::{Core, NewTable, View};
 use super::foot::Origin;
 use super::segment::{Home, Segment};
 use crate::journal::{Edit, SegmentMeta, UNORDERED};
@@ -29,7 +29,7 @@ impl Core {
                 let table = into.create_table(number, Intent::COPY)?;
                 let origin = Origin { order: segment.order, ..Origin::default() };
                 let reading = self.reading(IoClass::UrgentCompaction);
-                metas.push(write_out(segment, reading, Begun { number, table }, origin, self.seed)?);
+                metas.push(write_out(segment, reading, NewTable { number, table }, origin, self.seed)?);
             }
         }
         let whole = || Edit {
@@ -53,8 +53,8 @@ impl Core {
             self.wait_for_seals(writer.next_seq - 1)?;
         }
         // With the lock held, what the manifest says is in the view.
-        let told = self.manifest.lock();
-        Ok((told.segments.clone(), self.view.load_full()))
+        let manifest = self.manifest.lock();
+        Ok((manifest.segments.clone(), self.view.load_full()))
     }
 
     fn copy(&self, segment: &Segment, meta: &SegmentMeta, into: &Arc<dyn Media>) -> Result<()> {

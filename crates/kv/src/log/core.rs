@@ -12,11 +12,11 @@
 //! 3. Of two records of a key, the later one is in a segment of higher order, or further on in the same segment.
 
 use super::collect::Collected;
-use super::hint::{UNIT_BYTES, hash_of};
+use super::hint::{SEGMENT_UNIT_BYTES, hash_of};
 use super::index::{Index, Pointer};
 use super::options::{Limits, Options};
 use super::room::Prospects;
-use super::segment::{Layout, Reading, Segment};
+use super::segment::{PointerFormat, ReadContext, Segment};
 use super::writer::{Frozen, Writer};
 use crate::durable::Durable;
 use crate::freewrite::in_force;
@@ -44,7 +44,7 @@ pub(crate) struct Core {
     pub media: Arc<dyn Media>,
     pub options: Options,
     pub limits: Limits,
-    pub layout: Layout,
+    pub format: PointerFormat,
     /// How units can be in two tables, if that is wanted.
     pub sharing: Sharing,
     /// What keys are hashed with.
@@ -110,25 +110,25 @@ pub(crate) struct Looks {
 }
 
 /// A table that was begun.
-pub(crate) struct Begun {
+pub(crate) struct NewTable {
     pub number: u64,
     pub table: Box<dyn TableWriter>,
 }
 
-impl Begun {
+impl NewTable {
     /// One that can have `bytes`.
     pub(crate) fn on(
         media: &dyn Media,
         number: impl Fn() -> u64,
         intent: Intent,
         bytes: u64,
-    ) -> Result<Begun> {
+    ) -> Result<NewTable> {
         let mut too_small = Vec::new();
         while too_small.len() < TRIES {
             let number = number();
             let table = media.create_table(number, intent)?;
             if table.capacity() >= bytes {
-                return Ok(Begun { number, table });
+                return Ok(NewTable { number, table });
             }
             too_small.push(table);
         }
@@ -192,8 +192,8 @@ impl Core {
         hash_of(self.seed, key)
     }
 
-    pub(crate) fn reading(&self, class: IoClass) -> Reading<'_> {
-        Reading { env: &*self.env, class }
+    pub(crate) fn reading(&self, class: IoClass) -> ReadContext<'_> {
+        ReadContext { env: &*self.env, class }
     }
 
     /// Pointers of keys whose hash may be this one, and the view in which they can be followed.
@@ -214,9 +214,9 @@ impl Core {
         let mut pointers = Vec::new();
         let view = self.candidates(self.hash(key), &mut pointers);
         for pointer in pointers {
-            let segment = view.segment(self.layout.slot(pointer))?;
+            let segment = view.segment(self.format.slot(pointer))?;
             let reading = self.reading(IoClass::Foreground);
-            let found = segment.record(reading, self.layout.offset(pointer), |record, _| {
+            let found = segment.record(reading, self.format.offset(pointer), |record, _| {
                 let is_it = record.key == key && record.kind == EntryKind::Put;
                 if is_it {
                     out.clear();
@@ -242,8 +242,8 @@ impl Core {
     pub(crate) fn take_slot(&self) -> Result<usize> {
         let mut state = self.state.lock();
         let slot = state.slots.iter().position(|taken| !taken).unwrap_or(state.slots.len());
-        if slot >= self.layout.slots() {
-            let most = self.layout.slots();
+        if slot >= self.format.slots() {
+            let most = self.format.slots();
             return Err(Error::new(
                 Kind::NoSpace,
                 format!("the index can tell {most} segments apart, no more"),
@@ -259,7 +259,7 @@ impl Core {
     /// Slots that nobody has taken.
     pub(crate) fn free_slots(&self) -> usize {
         let taken = self.state.lock().slots.iter().filter(|taken| **taken).count();
-        self.layout.slots().saturating_sub(taken)
+        self.format.slots().saturating_sub(taken)
     }
 
     pub(crate) fn give_slot(&self, slot: usize) {
@@ -267,18 +267,22 @@ impl Core {
     }
 
     /// Begins a table that can have `bytes`. One that was used less than another may have fewer good blocks.
-    pub(crate) fn begin_table(&self, bytes: u64, cause: Cause, class: IoClass) -> Result<Begun> {
+    pub(crate) fn begin_table(&self, bytes: u64, cause: Cause, class: IoClass) -> Result<NewTable> {
         let intent = Intent { cause, class, parallelism: Parallelism::Full };
         self.erase_obsolete()?;
-        Begun::on(&*self.media, || self.number(), intent, bytes)
+        NewTable::on(&*self.media, || self.number(), intent, bytes)
     }
 
     /// Makes an edit durable, and the view follow it.
     pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut State, &mut View)) -> Result<()> {
-        let told = &mut *self.manifest.lock();
+        let current = &mut *self.manifest.lock();
         self.state.check_writable()?;
-        let mut segments: Vec<SegmentMeta> =
-            told.segments.iter().filter(|meta| !edit.segments_gone.contains(&meta.number)).copied().collect();
+        let mut segments: Vec<SegmentMeta> = current
+            .segments
+            .iter()
+            .filter(|meta| !edit.segments_gone.contains(&meta.number))
+            .copied()
+            .collect();
         segments.extend(&edit.segments);
         segments.sort_by_key(|meta| meta.order);
         let floors = self.state.lock().floors.after(&edit);
@@ -286,11 +290,11 @@ impl Core {
             Edit { lifetime: self.lifetime(), next_number: Some(self.next_number.load(Relaxed)), ..edit };
         let whole = || {
             let (seed, segments) = (Some(self.seed), segments.clone());
-            floors.told_by(Edit { seed, segments, segments_gone: Vec::new(), ..edit.clone() })
+            floors.recorded_in(Edit { seed, segments, segments_gone: Vec::new(), ..edit.clone() })
         };
-        let appended = told.manifest.append(&edit, whole, || self.number());
+        let appended = current.manifest.append(&edit, whole, || self.number());
         appended.map_err(|error| self.state.refused_or_poisoned(error))?;
-        told.segments = segments;
+        current.segments = segments;
         let mut state = self.state.lock();
         state.floors = floors;
         let mut next = (**self.view.load()).clone();
@@ -324,7 +328,7 @@ impl Core {
 
     /// Records keep their place in these when they are collected.
     pub(crate) fn unit_bytes(&self) -> u64 {
-        self.options.unit_bytes.unwrap_or(UNIT_BYTES as u64)
+        self.options.unit_bytes.unwrap_or(SEGMENT_UNIT_BYTES as u64)
     }
 
     /// What the store did since it was made.

@@ -1,7 +1,7 @@
 //! The foot, which is the last unit of a segment: the places of its parts, its origin, and its sums. See
 //! docs/formats/kv-segment.md.
 
-use super::hint::UNIT_BYTES;
+use super::hint::SEGMENT_UNIT_BYTES;
 use crate::bytes::{u32_at, u64_at};
 use crate::journal::SegmentMeta;
 use vellum_base::{Error, Kind, Result};
@@ -13,8 +13,8 @@ const VERSION: u32 = 3;
 const FIRST_FOOT_BYTES: usize = 56;
 const NUMBERS_AT: usize = FIRST_FOOT_BYTES + 40;
 /// Most numbers of each kind; any more are left out.
-const NUMBERS_MAX: usize = 200;
-const SUMS_AT: usize = UNIT_BYTES - 8;
+const FOOT_NUMBERS_MAX: usize = 200;
+const SUMS_AT: usize = SEGMENT_UNIT_BYTES - 8;
 
 /// Where a segment comes from: what a repair without a manifest goes by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,8 +70,8 @@ impl Foot {
             out.extend_from_slice(&field.to_le_bytes());
         }
         if let Some(origin) = &self.origin {
-            let [sources, gone] =
-                [&origin.sources, &origin.gone].map(|numbers| &numbers[..numbers.len().min(NUMBERS_MAX)]);
+            let [sources, gone] = [&origin.sources, &origin.gone]
+                .map(|numbers| &numbers[..numbers.len().min(FOOT_NUMBERS_MAX)]);
             let counts = [sources.len(), origin.consumed.min(sources.len()), gone.len()].map(|n| n as u64);
             let head = [origin.order, origin.log_floor].into_iter().chain(counts);
             for field in head.chain(sources.iter().copied()).chain(gone.iter().copied()) {
@@ -95,7 +95,7 @@ impl Foot {
 
     /// Checks a segment's last unit.
     pub(crate) fn read(unit: &[u8]) -> Result<Foot> {
-        let fits = unit.len() == UNIT_BYTES && unit.starts_with(MAGIC);
+        let fits = unit.len() == SEGMENT_UNIT_BYTES && unit.starts_with(MAGIC);
         if !fits || crc_of(unit) != u32_at(unit, 4) {
             return Err(Error::corrupt("a segment's foot does not check out"));
         }
@@ -118,15 +118,15 @@ impl Foot {
     }
 
     /// True if the manifest describes other records.
-    pub(crate) fn is_another(&self, told: &SegmentMeta) -> bool {
-        told.sum.is_some() && told.sum != self.sums.map(|sums| sums.records)
+    pub(crate) fn is_another(&self, listed: &SegmentMeta) -> bool {
+        listed.sum.is_some() && listed.sum != self.sums.map(|sums| sums.records)
     }
 
     /// The unit at which the hint begins; `None` if a segment of `bytes` cannot have these parts.
     pub(crate) fn hint_at(&self, bytes: u64) -> Option<u64> {
-        let data = self.data_bytes.checked_next_multiple_of(UNIT_BYTES as u64)?;
-        let hint = self.hint_units.checked_mul(UNIT_BYTES as u64)?;
-        (data.checked_add(hint)?.checked_add(UNIT_BYTES as u64)? == bytes).then_some(data)
+        let data = self.data_bytes.checked_next_multiple_of(SEGMENT_UNIT_BYTES as u64)?;
+        let hint = self.hint_units.checked_mul(SEGMENT_UNIT_BYTES as u64)?;
+        (data.checked_add(hint)?.checked_add(SEGMENT_UNIT_BYTES as u64)? == bytes).then_some(data)
     }
 }
 
@@ -134,7 +134,7 @@ impl Origin {
     fn read(unit: &[u8]) -> Result<Origin> {
         let [order, log_floor, sources, consumed, gone] =
             [0, 8, 16, 24, 32].map(|at| u64_at(unit, FIRST_FOOT_BYTES + at));
-        if sources.max(gone) > NUMBERS_MAX as u64 || consumed > sources {
+        if sources.max(gone) > FOOT_NUMBERS_MAX as u64 || consumed > sources {
             return Err(Error::corrupt("a segment's foot names more segments than there is room for"));
         }
         let numbers = |from: u64, count: u64| {
@@ -151,20 +151,20 @@ impl Origin {
 
     /// True if nothing is lost without this segment, as all that it was made of is there. A full list may lack some.
     pub(crate) fn is_spare(&self, is_there: impl FnMut(&u64) -> bool) -> bool {
-        !self.sources.is_empty() && self.sources.len() < NUMBERS_MAX && self.sources.iter().all(is_there)
+        !self.sources.is_empty() && self.sources.len() < FOOT_NUMBERS_MAX && self.sources.iter().all(is_there)
     }
 }
 
 /// The checksum of a foot; in version 1 it covers fewer bytes.
 fn crc_of(unit: &[u8]) -> u32 {
-    let end = if u32_at(unit, 8) == 1 { FIRST_FOOT_BYTES } else { UNIT_BYTES };
+    let end = if u32_at(unit, 8) == 1 { FIRST_FOOT_BYTES } else { SEGMENT_UNIT_BYTES };
     vellum_codes::crc32c(&unit[8..end])
 }
 
 /// Decodes fuzzed bytes (see `crate::fuzz`).
 pub(crate) fn fuzzed(bytes: &[u8]) {
     let mut unit = bytes.to_vec();
-    unit.resize(UNIT_BYTES, 0);
+    unit.resize(SEGMENT_UNIT_BYTES, 0);
     unit[..4].copy_from_slice(MAGIC);
     let crc = crc_of(&unit);
     unit[4..8].copy_from_slice(&crc.to_le_bytes());
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_foot_says_where_its_parts_are_and_where_the_segment_comes_from() {
         let origin = Origin { order: 3 << 16, log_floor: 8, sources: vec![1, 2], consumed: 1, gone: vec![7] };
-        let later = [Origin::default(), origin].map(|origin| (Some(origin), UNIT_BYTES));
+        let later = [Origin::default(), origin].map(|origin| (Some(origin), SEGMENT_UNIT_BYTES));
         for (origin, checked) in [(None, FIRST_FOOT_BYTES)].into_iter().chain(later) {
             let (foot, unit) = foot(origin);
             assert_eq!(Foot::read(&unit).unwrap(), foot);
@@ -210,7 +210,7 @@ mod tests {
         let many: Vec<u64> = (0..1000).collect();
         let origin = Origin { sources: many.clone(), consumed: 900, gone: many.clone(), ..Origin::default() };
         let read = Foot::read(&foot(Some(origin)).1).unwrap().origin.unwrap();
-        assert_eq!((read.replaced(), &read.gone[..]), (&many[..NUMBERS_MAX], &many[..NUMBERS_MAX]));
+        assert_eq!((read.replaced(), &read.gone[..]), (&many[..FOOT_NUMBERS_MAX], &many[..FOOT_NUMBERS_MAX]));
         assert!(!read.is_spare(|_| true), "there may have been more");
     }
 }

@@ -1,11 +1,11 @@
 //! Hints: a summary of a segment's records, from which the index is rebuilt without reading them. It lists hashes in
 //! order, each with the place of its record, in units with a checksum each. See docs/formats/kv-segment.md.
 
-use super::record::HEAD_BYTES;
+use super::record::RECORD_HEAD_BYTES;
 use crate::bytes::{Fields, put_varint, u32_at};
 
 /// What is read and written at a time.
-pub(crate) const UNIT_BYTES: usize = 4096;
+pub(crate) const SEGMENT_UNIT_BYTES: usize = 4096;
 /// Bits of a key's hash.
 pub(crate) const HASH_BITS: u32 = 40;
 /// Most bytes that a note takes in a unit.
@@ -30,7 +30,7 @@ pub(crate) struct Note {
 
 /// Most units of a hint for `records` records.
 pub(crate) fn units_max(records: u64) -> u64 {
-    let in_unit = (UNIT_BYTES - UNIT_HEAD_BYTES) / NOTE_BYTES_MAX;
+    let in_unit = (SEGMENT_UNIT_BYTES - UNIT_HEAD_BYTES) / NOTE_BYTES_MAX;
     records.div_ceil(in_unit as u64)
 }
 
@@ -42,17 +42,17 @@ pub(crate) fn write(notes: &[Note], out: &mut Vec<u8>) {
         out.extend_from_slice(&[0; UNIT_HEAD_BYTES]);
         let (mut hash, mut count) = (0, 0);
         for note in left {
-            if out.len() - start + NOTE_BYTES_MAX > UNIT_BYTES {
+            if out.len() - start + NOTE_BYTES_MAX > SEGMENT_UNIT_BYTES {
                 break;
             }
             put_varint(out, note.hash - hash);
             let flags = u64::from(note.delete) << 1 | u64::from(note.twin);
-            put_varint(out, (note.offset / HEAD_BYTES as u64 * 4) | flags);
-            put_varint(out, note.bytes as u64 / HEAD_BYTES as u64);
+            put_varint(out, (note.offset / RECORD_HEAD_BYTES as u64 * 4) | flags);
+            put_varint(out, note.bytes as u64 / RECORD_HEAD_BYTES as u64);
             (hash, count) = (note.hash, count + 1);
         }
         out[start + 4..start + 6].copy_from_slice(&(count as u16).to_le_bytes());
-        out.resize(start + UNIT_BYTES, 0);
+        out.resize(start + SEGMENT_UNIT_BYTES, 0);
         let crc = vellum_codes::crc32c(&out[start + 4..]);
         out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
         left = &left[count..];
@@ -61,7 +61,7 @@ pub(crate) fn write(notes: &[Note], out: &mut Vec<u8>) {
 
 /// Appends the notes of a unit. `None` if it does not check out.
 pub(crate) fn read_unit(unit: &[u8], notes: &mut Vec<Note>) -> Option<()> {
-    if unit.len() != UNIT_BYTES || vellum_codes::crc32c(&unit[4..]) != u32_at(unit, 0) {
+    if unit.len() != SEGMENT_UNIT_BYTES || vellum_codes::crc32c(&unit[4..]) != u32_at(unit, 0) {
         return None;
     }
     let count = u16::from_le_bytes([unit[4], unit[5]]);
@@ -69,8 +69,8 @@ pub(crate) fn read_unit(unit: &[u8], notes: &mut Vec<Note>) -> Option<()> {
     for _ in 0..count {
         hash = hash.checked_add(fields.varint()?).filter(|hash| *hash < 1 << HASH_BITS)?;
         let (place, granules) = (fields.varint()?, fields.varint()?);
-        let offset = (place / 4).checked_mul(HEAD_BYTES as u64)?;
-        let bytes = u32::try_from(granules.checked_mul(HEAD_BYTES as u64)?).ok()?;
+        let offset = (place / 4).checked_mul(RECORD_HEAD_BYTES as u64)?;
+        let bytes = u32::try_from(granules.checked_mul(RECORD_HEAD_BYTES as u64)?).ok()?;
         notes.push(Note { hash, offset, bytes, delete: place & 2 != 0, twin: place & 1 != 0 });
     }
     Some(())
@@ -79,7 +79,7 @@ pub(crate) fn read_unit(unit: &[u8], notes: &mut Vec<Note>) -> Option<()> {
 /// Decodes fuzzed bytes (see `crate::fuzz`).
 pub(crate) fn fuzzed(bytes: &[u8]) {
     let mut unit = bytes.to_vec();
-    unit.resize(UNIT_BYTES, 0);
+    unit.resize(SEGMENT_UNIT_BYTES, 0);
     let crc = vellum_codes::crc32c(&unit[4..]);
     unit[..4].copy_from_slice(&crc.to_le_bytes());
     let mut notes = Vec::new();
@@ -112,9 +112,9 @@ mod tests {
             notes.sort();
             let mut out = Vec::new();
             write(&notes, &mut out);
-            prop_assert!(out.len() as u64 <= units_max(notes.len() as u64) * UNIT_BYTES as u64);
+            prop_assert!(out.len() as u64 <= units_max(notes.len() as u64) * SEGMENT_UNIT_BYTES as u64);
             let mut again = Vec::new();
-            for unit in out.chunks(UNIT_BYTES) {
+            for unit in out.chunks(SEGMENT_UNIT_BYTES) {
                 read_unit(unit, &mut again).unwrap();
             }
             prop_assert_eq!(again, notes);

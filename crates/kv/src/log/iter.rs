@@ -40,9 +40,9 @@ impl Iter {
             }
         }
         let place = |pointer: &Pointer| {
-            let slot = self.core.layout.slot(*pointer);
+            let slot = self.core.format.slot(*pointer);
             let view = self.view.as_ref().and_then(|view| view.segments.get(slot)?.as_ref());
-            (view.map(|segment| segment.order), self.core.layout.offset(*pointer))
+            (view.map(|segment| segment.order), self.core.format.offset(*pointer))
         };
         let mut pointers = std::mem::take(&mut self.pointers);
         pointers.sort_by_cached_key(|pointer| std::cmp::Reverse(place(pointer)));
@@ -51,9 +51,9 @@ impl Iter {
 
     fn read(&self, pointer: Pointer) -> Result<(Vec<u8>, Vec<u8>)> {
         let (core, view) = (&self.core, self.view.as_ref().expect("pointers were gathered in it"));
-        let segment = view.segment(core.layout.slot(pointer))?;
+        let segment = view.segment(core.format.slot(pointer))?;
         let show = |record: super::record::Record<'_>, _| (record.key.to_vec(), record.value.to_vec());
-        segment.record(core.reading(IoClass::Foreground), core.layout.offset(pointer), show)
+        segment.record(core.reading(IoClass::Foreground), core.format.offset(pointer), show)
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn fuzzed(bytes: &[u8]) {
 
 /// True if a table begins as a segment of a log store does.
 pub(crate) fn is_segment(media: &dyn crate::media::Media, table: u64) -> bool {
-    let mut unit = [0; hint::UNIT_BYTES];
+    let mut unit = [0; hint::SEGMENT_UNIT_BYTES];
     let read =
         media.open_table(table).and_then(|table| table.read(0, &mut unit, vellum_base::IoClass::Background));
     read.is_ok() && segment::is_segment(&unit)

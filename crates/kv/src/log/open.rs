@@ -4,18 +4,18 @@
 
 use super::collect::ORDERS;
 use super::core::{Core, CurrentManifest, State};
-use super::hint::UNIT_BYTES;
+use super::hint::SEGMENT_UNIT_BYTES;
 use super::options::{Limits, Options, SEGMENT_BYTES_MIN};
 use super::rebuild::{Rebuild, view_of};
-use super::record::{HEAD_BYTES, Item, Items};
-use super::segment::{DATA_BYTES_MAX, Home, Layout, Reading, START_BYTES, Segment, start};
+use super::record::{Item, Items, RECORD_HEAD_BYTES};
+use super::segment::{DATA_BYTES_MAX, Home, PointerFormat, ReadContext, START_BYTES, Segment, start};
 use super::writer::{Frozen, Open, Writer, table_bytes};
-use crate::freewrite::{Asked, Extent};
+use crate::freewrite::{ReuseOptions, UnitBounds};
 use crate::journal::{
-    Area, Counted, Edit, Ending, Floors, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal,
+    Area, Edit, Ending, Floors, LogBounds, LogRead, Payload, Previous, SegmentMeta, UNORDERED, Wal,
     check_comparator, read_chain, salvage_records,
 };
-use crate::leftovers::{Leftovers, NUMBERS_MAX, no_current, number_after};
+use crate::leftovers::{Leftovers, TABLE_NUMBER_MAX, no_current, number_after};
 use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::{self, Current, Manifest};
 use crate::media::{Media, MediaShape, ReadOnly, Sharing, check_shape, check_whole, refused};
@@ -29,8 +29,8 @@ use vellum_base::sync::{Mutex, RwLock};
 use vellum_base::{Env, Error, IoClass, Kind, Result};
 
 /// A segment has a unit of records, one of its hint, and a foot; one that is worth it, some more.
-const SEGMENT_BYTES_LEAST: u64 = 5 * UNIT_BYTES as u64;
-const _: () = assert!(NUMBERS_MAX < u64::MAX / ORDERS / 2, "orders are made of numbers");
+const SEGMENT_BYTES_LEAST: u64 = 5 * SEGMENT_UNIT_BYTES as u64;
+const _: () = assert!(TABLE_NUMBER_MAX < u64::MAX / ORDERS / 2, "orders are made of numbers");
 
 /// What the manifest says after its last edit.
 #[derive(Clone, Debug, Default)]
@@ -45,43 +45,43 @@ pub(crate) struct ManifestState {
 
 /// Plays the edits.
 pub(crate) fn state_of(edits: Vec<Edit>) -> Result<ManifestState> {
-    let mut said = ManifestState { next_number: 1, ..ManifestState::default() };
+    let mut state = ManifestState { next_number: 1, ..ManifestState::default() };
     for edit in edits {
         check_comparator(&edit, UNORDERED)?;
-        said.floors = said.floors.after(&edit);
+        state.floors = state.floors.after(&edit);
         for number in &edit.segments_gone {
-            let Some(at) = said.segments.iter().position(|meta| meta.number == *number) else {
+            let Some(at) = state.segments.iter().position(|meta| meta.number == *number) else {
                 return Err(Error::corrupt(format!("manifest: segment {number} is not there")));
             };
-            said.segments.remove(at);
+            state.segments.remove(at);
         }
-        said.segments.extend(&edit.segments);
+        state.segments.extend(&edit.segments);
         if !edit.lifetime.is_empty() {
-            said.lifetime = edit.lifetime;
+            state.lifetime = edit.lifetime;
         }
-        said.seed = edit.seed.unwrap_or(said.seed);
-        said.next_number = edit.next_number.unwrap_or(0).max(said.next_number);
+        state.seed = edit.seed.unwrap_or(state.seed);
+        state.next_number = edit.next_number.unwrap_or(0).max(state.next_number);
     }
-    number_after(std::iter::once(said.next_number.saturating_sub(1)))?; // an error if nothing can have such a number
-    said.segments.sort_by_key(|meta| meta.order);
+    number_after(std::iter::once(state.next_number.saturating_sub(1)))?; // an error if nothing can have such a number
+    state.segments.sort_by_key(|meta| meta.order);
     let is_impossible = |meta: &&SegmentMeta| {
         // What is written next is to be newer.
         meta.order / ORDERS > meta.number
             || meta.data_bytes > meta.bytes.min(DATA_BYTES_MAX)
             || meta.bubble_bytes > meta.data_bytes
-            || meta.records > meta.data_bytes / HEAD_BYTES as u64
+            || meta.records > meta.data_bytes / RECORD_HEAD_BYTES as u64
     };
-    if let Some(meta) = said.segments.iter().find(is_impossible) {
+    if let Some(meta) = state.segments.iter().find(is_impossible) {
         return Err(Error::corrupt(format!(
             "manifest: segment {} cannot be so large, or there",
             meta.number
         )));
     }
     let same = |two: &[SegmentMeta]| two[0].order == two[1].order;
-    let numbers: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
-    match said.segments.windows(2).any(same) || numbers.len() < said.segments.len() {
+    let numbers: BTreeSet<u64> = state.segments.iter().map(|meta| meta.number).collect();
+    match state.segments.windows(2).any(same) || numbers.len() < state.segments.len() {
         true => Err(Error::corrupt("manifest: two segments have one place")),
-        false => Ok(said),
+        false => Ok(state),
     }
 }
 
@@ -134,18 +134,19 @@ pub(crate) fn holds_records(media: &dyn Media, log: Area, store: Option<u64>) ->
 pub(crate) fn read_logs(
     media: &dyn Media,
     areas: &[Area],
-    said: &ManifestState,
+    state: &ManifestState,
     (store, ending): (Option<u64>, Ending),
 ) -> Result<Vec<LogRead<Content>>> {
     let kept = &BTreeSet::new();
-    let counted = Counted { store, floor: said.floors.log_floor, closed: said.floors.closed, kept, ending };
-    read_chain(media, areas, counted, &take_batch)
+    let bounds =
+        LogBounds { store, floor: state.floors.log_floor, closed: state.floors.closed, kept, ending };
+    read_chain(media, areas, bounds, &take_batch)
 }
 
 /// Reads the store on `media`, or makes one, and tidies up; no task runs yet.
 pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Options) -> Result<Core> {
     let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = options;
-    let asked = Asked { reuse, caps, unit_bytes, island_bytes_min };
+    let reuse_options = ReuseOptions { reuse, caps, unit_bytes, island_bytes_min };
     check_shape(&media.shape())?;
     if !options.read_only {
         media.check_writable()?;
@@ -155,14 +156,14 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         let what = "the logs that its NVRAM has room for are too short for a log store";
         return Err(Error::new(Kind::Unsupported, what));
     }
-    let extent = extent(&media.shape(), &options, &limits);
-    let (asked, sharing) = asked.settle(&*media, extent, options.read_only)?;
-    (options.reuse, options.unit_bytes) = (asked.reuse, asked.unit_bytes);
-    options.island_bytes_min = asked.island_bytes_min;
+    let unit_bounds = unit_bounds(&media.shape(), &options, &limits);
+    let (reuse_options, sharing) = reuse_options.settle(&*media, unit_bounds, options.read_only)?;
+    (options.reuse, options.unit_bytes) = (reuse_options.reuse, reuse_options.unit_bytes);
+    options.island_bytes_min = reuse_options.island_bytes_min;
     let media = if options.read_only { Arc::new(ReadOnly(media)) } else { media };
-    let there = media.current()?;
-    let is_new = there.is_none();
-    let current = match there {
+    let current_bytes = media.current()?;
+    let is_new = current_bytes.is_none();
+    let current = match current_bytes {
         Some(bytes) => Current::decode(&bytes)?,
         None => {
             no_current(&media.areas()?, &media.tables()?)?;
@@ -172,21 +173,21 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
             create(&media, &*env)?
         }
     };
-    let mut said = state_of(manifest::read(&*media, current)?)?;
+    let mut state = state_of(manifest::read(&*media, current)?)?;
     if is_new {
-        said.lifetime = Lifetime::default(); // The medium's ledger has what making it took.
+        state.lifetime = Lifetime::default(); // The medium's ledger has what making it took.
     }
     let (areas, tables) = (media.areas()?, media.tables()?);
-    let logs = read_logs(&*media, &areas, &said, (Some(current.store), Ending::of(options.strict_log)))?;
+    let logs = read_logs(&*media, &areas, &state, (Some(current.store), Ending::of(options.strict_log)))?;
     let kept: BTreeSet<u64> = logs.iter().map(|log| log.number).collect();
     let newest = logs.last().map(|log| (log.number, log.length));
-    let wanted: BTreeSet<u64> = said.segments.iter().map(|meta| meta.number).collect();
+    let wanted: BTreeSet<u64> = state.segments.iter().map(|meta| meta.number).collect();
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
-    let numbers = numbers.chain([media.highest_table(), said.next_number.saturating_sub(1)]);
+    let numbers = numbers.chain([media.highest_table(), state.next_number.saturating_sub(1)]);
     let next_number = number_after(numbers)?;
-    let leftovers = Leftovers::but((tables, areas), &wanted, &kept, (current.manifest, said.next_number));
+    let leftovers = Leftovers::but((tables, areas), &wanted, &kept, (current.manifest, state.next_number));
     let core = Opening { media: media.clone(), env, options, sharing, limits, current, next_number }
-        .core(said, logs)?;
+        .core(state, logs)?;
     if core.options.read_only {
         core.state.poison(refused());
         return Ok(core);
@@ -204,10 +205,10 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     Ok(core)
 }
 
-fn extent(shape: &MediaShape, options: &Options, limits: &Limits) -> Extent {
-    let unit_bytes_min = shape.unit_bytes.max(UNIT_BYTES as u64);
+fn unit_bounds(shape: &MediaShape, options: &Options, limits: &Limits) -> UnitBounds {
+    let unit_bytes_min = shape.unit_bytes.max(SEGMENT_UNIT_BYTES as u64);
     let asked_bytes = options.segment_bytes.max(SEGMENT_BYTES_MIN).min(shape.table_bytes);
-    Extent { unit_bytes_min, asked_bytes, bytes: limits.segment_bytes }
+    UnitBounds { unit_bytes_min, asked_bytes, bytes: limits.segment_bytes }
 }
 
 /// Makes an empty store: a manifest that says so, then CURRENT.
@@ -234,24 +235,24 @@ struct Opening {
 }
 
 impl Opening {
-    fn core(self, said: ManifestState, logs: Vec<LogRead<Content>>) -> Result<Core> {
+    fn core(self, state: ManifestState, logs: Vec<LogRead<Content>>) -> Result<Core> {
         let obsolete = Arc::<Obsolete>::default();
         let previous = logs
             .last()
             .map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
-        let last_seq = logs.last().map_or(0, |log| log.last_seq).max(said.floors.last_seq);
+        let last_seq = logs.last().map_or(0, |log| log.last_seq).max(state.floors.last_seq);
         let mut memory = segments_of(&logs, &self.limits, &*self.media);
         drop(logs);
         // The data of a segment that collection makes may be as long as the longest table that exists.
         let largest =
-            said.segments.iter().map(|meta| meta.bytes).chain(memory.iter().map(OfLogs::table_bytes));
+            state.segments.iter().map(|meta| meta.bytes).chain(memory.iter().map(OfLogs::table_bytes));
         let largest = largest.chain([self.limits.segment_bytes]).max().unwrap_or(0);
-        let layout = Layout::new(largest.min(DATA_BYTES_MAX));
+        let format = PointerFormat::new(largest.min(DATA_BYTES_MAX));
         let mut segments = Vec::new();
-        for (slot, meta) in said.segments.iter().enumerate() {
+        for (slot, meta) in state.segments.iter().enumerate() {
             let table = self.media.open_table(meta.number)?;
             check_whole(&*table).map_err(|error| error.context(format!("segment {}", meta.number)))?;
-            if meta.bytes > table.bytes_if_told(meta.bytes)? {
+            if meta.bytes > table.bytes_given(meta.bytes)? {
                 return Err(Error::corrupt(format!("segment {} is shorter than it was", meta.number)));
             }
             let home = Home::Table(table, *meta);
@@ -267,20 +268,20 @@ impl Opening {
             let (logs, records) = (std::mem::take(&mut of_logs.logs), of_logs.records);
             opened.push(Open { segment, buffer, table: None, logs, records, is_for_deletes: true });
         }
-        if segments.len() > layout.slots() {
+        if segments.len() > format.slots() {
             return Err(Error::new(Kind::Unsupported, "more segments than the index can tell apart"));
         }
-        let reading = Reading { env: &*self.env, class: IoClass::Foreground };
+        let reading = ReadContext { env: &*self.env, class: IoClass::Foreground };
         // Numbers that orders were made of are taken.
         let next_number = self.next_number + (segments.len() - tables) as u64;
-        let rebuild = Rebuild { seed: said.seed, layout, reading, segments };
+        let rebuild = Rebuild { seed: state.seed, format, reading, segments };
         let (index, _) = rebuild.run()?;
         let view = view_of(&rebuild.segments);
         let slots = vec![true; rebuild.segments.len()];
         let (open, frozen) = (opened.pop(), frozen_of(opened, last_seq));
         // The log after those that are on their way to tables.
         let frozen = with_next_logs(frozen, open.as_ref());
-        let state = State { frozen, floors: Floors { last_seq, ..said.floors }, slots, ..State::default() };
+        let shared = State { frozen, floors: Floors { last_seq, ..state.floors }, slots, ..State::default() };
         let manifest =
             Manifest::new(self.media.clone(), self.current.store, UNORDERED, Some(self.current.manifest));
         Ok(Core {
@@ -289,21 +290,21 @@ impl Opening {
             options: self.options,
             sharing: self.sharing,
             limits: self.limits,
-            layout,
-            seed: said.seed,
+            format,
+            seed: state.seed,
             index,
             view: ArcSwap::from_pointee(view),
             writer: Mutex::new(Writer { next_seq: last_seq + 1, open }),
             wal: Mutex::new(Wal::new(self.current.store, previous, None)),
             moves: Mutex::new(()),
-            manifest: Mutex::new(CurrentManifest { manifest, segments: said.segments }),
-            state: Shared::new(state),
+            manifest: Mutex::new(CurrentManifest { manifest, segments: state.segments }),
+            state: Shared::new(shared),
             next_number: AtomicU64::new(next_number),
             obsolete,
             counts: Counts::default(),
             looks: Default::default(),
             collected: Mutex::default(),
-            before: said.lifetime,
+            before: state.lifetime,
         })
     }
 }
@@ -410,14 +411,14 @@ mod tests {
     fn segments_that_cannot_be_are_refused() {
         let good =
             SegmentMeta { number: 1, bytes: 8192, data_bytes: 4000, records: 500, ..Default::default() };
-        let said = |meta| state_of(vec![Edit { segments: vec![meta], ..Edit::default() }]);
-        assert_eq!(said(good).unwrap().segments, [good]);
+        let state = |meta| state_of(vec![Edit { segments: vec![meta], ..Edit::default() }]);
+        assert_eq!(state(good).unwrap().segments, [good]);
         let larger_than_its_table = SegmentMeta { data_bytes: 8193, ..good };
         let no_pointer = SegmentMeta { bytes: u64::MAX, data_bytes: DATA_BYTES_MAX + 1, ..good };
         let crowded = SegmentMeta { records: 501, ..good };
         let all_bubbles = SegmentMeta { bubble_bytes: u64::MAX, ..good };
         for bad in [larger_than_its_table, no_pointer, crowded, all_bubbles] {
-            assert_eq!(said(bad).unwrap_err().kind(), Kind::Corrupt, "{bad:?}");
+            assert_eq!(state(bad).unwrap_err().kind(), Kind::Corrupt, "{bad:?}");
         }
     }
 }

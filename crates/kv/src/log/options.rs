@@ -9,7 +9,7 @@ use crate::options::{CpuModel, Reuse, VALUE_BYTES_MAX};
 use vellum_base::{Error, Result};
 
 /// Most logs of one segment, where the medium does not say less.
-const LOGS_MAX: usize = 64;
+const SEGMENT_LOGS_MAX: usize = 64;
 /// Fewest bytes of a segment.
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
@@ -87,7 +87,7 @@ impl Limits {
     pub(crate) fn new(media: &dyn Media, options: &Options) -> Limits {
         let shape = media.shape();
         // One segment is being written, one is waiting, and the logs of one that was just written still exist.
-        let logs_max = ((shape.logs_max - 1) / 2).clamp(1, LOGS_MAX);
+        let logs_max = ((shape.logs_max - 1) / 2).clamp(1, SEGMENT_LOGS_MAX);
         // One table is written for each of them, one for the next segment, one for the present, and one by collecting.
         let has_tables = media.tables_written_max() >= 4;
         let frozen_max = if shape.logs_max / 4 >= logs_max && has_tables { 2 } else { 1 };

@@ -8,7 +8,7 @@
 use super::core::View;
 use super::hint::Note;
 use super::index::Index;
-use super::segment::{HintReader, Home, Layout, Reading, Segment};
+use super::segment::{HintReader, Home, PointerFormat, ReadContext, Segment};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use vellum_base::{Kind, Result};
 /// What is known before segments are read.
 pub(crate) struct Rebuild<'a> {
     pub seed: u64,
-    pub layout: Layout,
-    pub reading: Reading<'a>,
+    pub format: PointerFormat,
+    pub reading: ReadContext<'a>,
     /// The oldest first.
     pub segments: Vec<Arc<Segment>>,
 }
@@ -109,7 +109,7 @@ impl Rebuild<'_> {
             match note.delete {
                 true => account.deletes.fetch_add(note.bytes as u64, Relaxed),
                 false => {
-                    index.push(note.hash, self.layout.pointer(*slot, note.offset));
+                    index.push(note.hash, self.format.pointer(*slot, note.offset));
                     account.live.fetch_add(note.bytes as u64, Relaxed)
                 }
             };
@@ -142,7 +142,7 @@ impl Rebuild<'_> {
 
 impl Hint {
     /// The next note, or that there is none; `None` if it does not check out.
-    fn next(&mut self, reading: Reading<'_>) -> Result<Option<Option<Note>>> {
+    fn next(&mut self, reading: ReadContext<'_>) -> Result<Option<Option<Note>>> {
         match self {
             Hint::Made(notes) => Ok(Some(notes.next())),
             Hint::Read(reader) => match reader.next(reading) {

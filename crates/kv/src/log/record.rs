@@ -5,7 +5,7 @@ use crate::bytes::u32_at;
 use crate::key::EntryKind;
 
 /// Bytes of a record's head; records begin at multiples of this.
-pub(crate) const HEAD_BYTES: usize = 8;
+pub(crate) const RECORD_HEAD_BYTES: usize = 8;
 /// Most bytes behind a head.
 const BODY_BYTES_MAX: usize = (1 << 28) - 1;
 /// Bytes that say how long a key is.
@@ -42,7 +42,7 @@ pub(crate) fn record_bytes(kind: EntryKind, key: usize, value: usize) -> usize {
         EntryKind::Put => KEY_LENGTH_BYTES + key + value,
         EntryKind::Delete => key,
     };
-    (HEAD_BYTES + body).next_multiple_of(HEAD_BYTES)
+    (RECORD_HEAD_BYTES + body).next_multiple_of(RECORD_HEAD_BYTES)
 }
 
 impl Record<'_> {
@@ -54,7 +54,7 @@ impl Record<'_> {
     /// Appends it. Its key and value are within the limits.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(&[0; HEAD_BYTES]);
+        out.extend_from_slice(&[0; RECORD_HEAD_BYTES]);
         let kind = match self.kind {
             EntryKind::Put => {
                 out.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
@@ -64,7 +64,7 @@ impl Record<'_> {
         };
         out.extend_from_slice(self.key);
         out.extend_from_slice(self.value);
-        let body = out.len() - start - HEAD_BYTES;
+        let body = out.len() - start - RECORD_HEAD_BYTES;
         assert!(body <= BODY_BYTES_MAX, "a record of {body} bytes");
         let flags = (MORE * u32::from(self.more)) | (TWIN * u32::from(self.twin));
         finish(out, start, body as u32 | kind << 28 | flags, body);
@@ -72,37 +72,37 @@ impl Record<'_> {
     }
 }
 
-/// Appends a bubble of `bytes`, a multiple of [`HEAD_BYTES`].
+/// Appends a bubble of `bytes`, a multiple of [`RECORD_HEAD_BYTES`].
 pub(crate) fn write_bubble(bytes: usize, out: &mut Vec<u8>) {
-    assert!(bytes.is_multiple_of(HEAD_BYTES), "a bubble of {bytes} bytes");
+    assert!(bytes.is_multiple_of(RECORD_HEAD_BYTES), "a bubble of {bytes} bytes");
     let mut left = bytes;
     while left > 0 {
-        let body = (left - HEAD_BYTES).min(BODY_BYTES_MAX / HEAD_BYTES * HEAD_BYTES);
+        let body = (left - RECORD_HEAD_BYTES).min(BODY_BYTES_MAX / RECORD_HEAD_BYTES * RECORD_HEAD_BYTES);
         let start = out.len();
-        out.extend_from_slice(&[0; HEAD_BYTES]);
+        out.extend_from_slice(&[0; RECORD_HEAD_BYTES]);
         finish(out, start, body as u32 | BUBBLE << 28, 0);
-        out.resize(start + HEAD_BYTES + body, 0);
-        left -= HEAD_BYTES + body;
+        out.resize(start + RECORD_HEAD_BYTES + body, 0);
+        left -= RECORD_HEAD_BYTES + body;
     }
 }
 
 /// Completes the head at `start`; the checksum covers the head and `checked` bytes behind it.
 fn finish(out: &mut [u8], start: usize, word: u32, checked: usize) {
     out[start + 4..start + 8].copy_from_slice(&word.to_le_bytes());
-    let crc = vellum_codes::crc32c(&out[start + 4..start + HEAD_BYTES + checked]);
+    let crc = vellum_codes::crc32c(&out[start + 4..start + RECORD_HEAD_BYTES + checked]);
     out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// How many bytes the record with this head takes; `None` if it is no head. Nothing is checked yet.
 pub(crate) fn length_of(head: &[u8]) -> Option<usize> {
-    let word = u32_at(head.get(..HEAD_BYTES)?, 4);
+    let word = u32_at(head.get(..RECORD_HEAD_BYTES)?, 4);
     let (body, kind) = ((word as usize) & BODY_BYTES_MAX, word >> 28 & 3);
     let possible = match kind {
         0 => body >= KEY_LENGTH_BYTES,
         1 => body <= crate::key::KEY_BYTES_MAX,
         _ => kind == BUBBLE && word & (MORE | TWIN) == 0,
     };
-    possible.then_some((HEAD_BYTES + body).next_multiple_of(HEAD_BYTES))
+    possible.then_some((RECORD_HEAD_BYTES + body).next_multiple_of(RECORD_HEAD_BYTES))
 }
 
 /// Bytes behind the head of a record that its checksum covers.
@@ -117,7 +117,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
     let length = length_of(bytes).filter(|length| *length <= bytes.len())?;
     let word = u32_at(bytes, 4);
     let (body, kind) = ((word as usize) & BODY_BYTES_MAX, word >> 28 & 3);
-    let body = &bytes[HEAD_BYTES..HEAD_BYTES + body];
+    let body = &bytes[RECORD_HEAD_BYTES..RECORD_HEAD_BYTES + body];
     let record = |kind, key, value| {
         Item::Record(Record { kind, key, value, more: word & MORE != 0, twin: word & TWIN != 0 })
     };
@@ -131,7 +131,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(Item<'_>, usize)> {
         }
         _ => record(EntryKind::Delete, body, &[]),
     };
-    let checked = HEAD_BYTES + checked_bytes(bytes);
+    let checked = RECORD_HEAD_BYTES + checked_bytes(bytes);
     (vellum_codes::crc32c(&bytes[4..checked]) == u32_at(bytes, 0)).then_some((item, length))
 }
 
@@ -213,7 +213,7 @@ mod tests {
         let mut out = Vec::new();
         for parts in all {
             record(parts).write(&mut out);
-            write_bubble(parts.5 * HEAD_BYTES, &mut out);
+            write_bubble(parts.5 * RECORD_HEAD_BYTES, &mut out);
         }
         out
     }
@@ -226,7 +226,7 @@ mod tests {
             for parts in &all {
                 let (at, item, length) = items.next().unwrap();
                 prop_assert_eq!((item, length), (Item::Record(record(parts)), record(parts).bytes()));
-                prop_assert_eq!(at % HEAD_BYTES, 0);
+                prop_assert_eq!(at % RECORD_HEAD_BYTES, 0);
                 if parts.5 > 0 {
                     prop_assert_eq!(items.next().unwrap().1, Item::Bubble);
                 }

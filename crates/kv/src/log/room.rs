@@ -8,9 +8,9 @@
 //!    to erase, waiting ends with [`Kind::NoSpace`]. Nobody gives up before.
 //! 2. A store rests only where collecting wins nothing, and does not rest any more once something was collected.
 
-use super::collect::Picked;
+use super::collect::PickedSegments;
 use super::core::{Core, State};
-use super::hint::UNIT_BYTES;
+use super::hint::SEGMENT_UNIT_BYTES;
 use crate::durable::Durable;
 use crate::journal::{SEGMENT_MANIFEST_BYTES, STORE_MANIFEST_BYTES};
 use vellum_base::sync::MutexGuard;
@@ -47,12 +47,12 @@ impl Core {
     fn may_find_room(&self, state: &State) -> bool {
         state.found_no_room.is_none_or(|then| {
             let now = self.prospects();
-            now.room > then.room || now.kept + UNIT_BYTES as u64 <= then.kept
+            now.room > then.room || now.kept + SEGMENT_UNIT_BYTES as u64 <= then.kept
         })
     }
 
     /// What is to be collected in this state.
-    pub(crate) fn pick_in(&self, state: &State, short: bool) -> Option<Picked> {
+    pub(crate) fn pick_in(&self, state: &State, short: bool) -> Option<PickedSegments> {
         if self.may_find_room(state) { self.pick(short) } else { None }
     }
 
@@ -302,7 +302,7 @@ mod tests {
         let (media, env) = (on_flash(&flash), RealEnv::new());
         let store = Arc::new(Store::open(media.clone(), env.clone(), Options::default()).unwrap());
         store.put(b"k", b"v").unwrap();
-        let told = store.core.manifest.lock(); // a seal cannot end
+        let manifest = store.core.manifest.lock(); // a seal cannot end
         let flush = {
             let store = store.clone();
             env.clone().spawn("flush", Box::new(move || store.flush().unwrap()))
@@ -312,7 +312,7 @@ mod tests {
         }
         env.sleep_until(env.now() + Nanos::from_ms(30));
         assert_eq!(store.core.free_tables(), media.tables_free());
-        drop(told);
+        drop(manifest);
         flush.join();
         store.put(b"l", b"w").unwrap();
         drop((store, media));

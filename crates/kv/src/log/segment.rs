@@ -9,7 +9,7 @@
 //!    collected any more.
 
 use super::foot::{Foot, Origin, Sums};
-use super::hint::{Note, UNIT_BYTES, hash_of, read_unit};
+use super::hint::{Note, SEGMENT_UNIT_BYTES, hash_of, read_unit};
 use super::index::{POINTER_BITS, Pointer};
 use super::record::{Item, Items, Record, decode, length_of};
 use crate::bytes::u32_at;
@@ -35,14 +35,14 @@ pub(crate) const DATA_BYTES_MAX: u64 = 8 << POINTER_BITS;
 
 /// How a pointer is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct PointerFormat {
     offset_bits: u32,
 }
 
-impl Layout {
+impl PointerFormat {
     /// For segments whose data have at most `data_bytes`, which is at most [`DATA_BYTES_MAX`].
-    pub(crate) fn new(data_bytes: u64) -> Layout {
-        Layout { offset_bits: (data_bytes / 8).saturating_sub(1).max(1).ilog2() + 1 }
+    pub(crate) fn new(data_bytes: u64) -> PointerFormat {
+        PointerFormat { offset_bits: (data_bytes / 8).saturating_sub(1).max(1).ilog2() + 1 }
     }
     /// How many segments there can be.
     pub(crate) fn slots(self) -> usize {
@@ -134,7 +134,7 @@ impl Drop for Segment {
 
 /// What a read needs besides its place.
 #[derive(Clone, Copy)]
-pub(crate) struct Reading<'a> {
+pub(crate) struct ReadContext<'a> {
     pub env: &'a dyn Env,
     pub class: IoClass,
 }
@@ -185,7 +185,7 @@ impl Segment {
     /// Shows the record at `offset`, and how many bytes it takes.
     pub(crate) fn record<T>(
         &self,
-        reading: Reading<'_>,
+        reading: ReadContext<'_>,
         offset: u64,
         show: impl FnOnce(Record<'_>, usize) -> T,
     ) -> Result<T> {
@@ -197,7 +197,7 @@ impl Segment {
             Home::Memory(buffer) => shown(buffer.read().get(offset as usize..).and_then(decode)),
             Home::Table(table, meta) => {
                 let bytes = self.bytes_at(&**table, meta, reading, offset)?;
-                shown(decode(&bytes[(offset % UNIT_BYTES as u64) as usize..]))
+                shown(decode(&bytes[(offset % SEGMENT_UNIT_BYTES as u64) as usize..]))
             }
         }
     }
@@ -207,37 +207,41 @@ impl Segment {
         &self,
         table: &dyn TableReader,
         meta: &SegmentMeta,
-        reading: Reading<'_>,
+        reading: ReadContext<'_>,
         offset: u64,
     ) -> Result<Vec<u8>> {
         if offset + 8 > meta.data_bytes {
             return Err(self.damage(offset));
         }
-        let unit = UNIT_BYTES as u64;
+        let unit = SEGMENT_UNIT_BYTES as u64;
         let (first, within) = (offset / unit * unit, (offset % unit) as usize);
         // Behind the data there is at least the foot.
-        let units = if within > UNIT_BYTES / 4 * 3 { 2 } else { 1 };
-        let mut bytes = vec![0; units * UNIT_BYTES];
+        let units = if within > SEGMENT_UNIT_BYTES / 4 * 3 { 2 } else { 1 };
+        let mut bytes = vec![0; units * SEGMENT_UNIT_BYTES];
         reading.env.sleep_until(table.read(first, &mut bytes, reading.class)?);
         let length = length_of(&bytes[within..]).ok_or_else(|| self.damage(offset))?;
         if offset + length as u64 > meta.data_bytes {
             return Err(self.damage(offset));
         }
-        let (there, wanted) = (bytes.len(), (within + length).next_multiple_of(UNIT_BYTES));
-        if wanted > there {
+        let (filled, wanted) = (bytes.len(), (within + length).next_multiple_of(SEGMENT_UNIT_BYTES));
+        if wanted > filled {
             bytes.resize(wanted, 0);
-            reading.env.sleep_until(table.read(first + there as u64, &mut bytes[there..], reading.class)?);
+            reading.env.sleep_until(table.read(
+                first + filled as u64,
+                &mut bytes[filled..],
+                reading.class,
+            )?);
         }
         Ok(bytes)
     }
 
     /// All its bytes up to the end of its last record.
-    pub(crate) fn data(&self, reading: Reading<'_>) -> Result<Vec<u8>> {
+    pub(crate) fn data(&self, reading: ReadContext<'_>) -> Result<Vec<u8>> {
         let (table, meta) = match &self.home {
             Home::Memory(buffer) => return Ok(buffer.read().clone()),
             Home::Table(table, meta) => (table, meta),
         };
-        let mut bytes = vec![0; (meta.data_bytes as usize).next_multiple_of(UNIT_BYTES)];
+        let mut bytes = vec![0; (meta.data_bytes as usize).next_multiple_of(SEGMENT_UNIT_BYTES)];
         for (number, piece) in bytes.chunks_mut(READ_BYTES).enumerate() {
             let at = table.read((number * READ_BYTES) as u64, piece, reading.class)?;
             reading.env.sleep_until(at);
@@ -282,7 +286,7 @@ impl Segment {
     /// An error if the manifest states another sum of the records.
     pub(crate) fn check_sum(&self, sum: u32) -> Result<()> {
         match self.meta() {
-            Some(SegmentMeta { number, sum: Some(told), .. }) if *told != sum => Err(Error::corrupt(
+            Some(SegmentMeta { number, sum: Some(expected), .. }) if *expected != sum => Err(Error::corrupt(
                 format!("segment {number}: a record is not the one that was written there"),
             )),
             _ => Ok(()),
@@ -311,16 +315,19 @@ pub(crate) fn finish(
     seed: u64,
     written_bubbles: u64,
 ) -> Result<SegmentMeta> {
-    let data_end = meta.data_bytes.next_multiple_of(UNIT_BYTES as u64);
-    tail.resize(tail.len().next_multiple_of(UNIT_BYTES), 0);
+    let data_end = meta.data_bytes.next_multiple_of(SEGMENT_UNIT_BYTES as u64);
+    tail.resize(tail.len().next_multiple_of(SEGMENT_UNIT_BYTES), 0);
     let from = tail.len();
     super::hint::write(notes, &mut tail);
-    let hint = tail[from..].chunks(UNIT_BYTES).fold(0, sum_with);
-    let hint_units = ((tail.len() - from) / UNIT_BYTES) as u64;
+    let hint = tail[from..].chunks(SEGMENT_UNIT_BYTES).fold(0, sum_with);
+    let hint_units = ((tail.len() - from) / SEGMENT_UNIT_BYTES) as u64;
     let sums = meta.sum.map(|records| Sums { records, hint });
     let SegmentMeta { data_bytes, records, bubble_bytes, .. } = meta;
-    let meta =
-        SegmentMeta { order: origin.order, bytes: data_end + (hint_units + 1) * UNIT_BYTES as u64, ..meta };
+    let meta = SegmentMeta {
+        order: origin.order,
+        bytes: data_end + (hint_units + 1) * SEGMENT_UNIT_BYTES as u64,
+        ..meta
+    };
     Foot { seed, data_bytes, records, bubble_bytes, hint_units, origin: Some(origin), sums }.write(&mut tail);
     tail.chunks(READ_BYTES).try_for_each(|piece| table.append(piece))?;
     table.finish(written_bubbles)?;
@@ -338,7 +345,7 @@ pub(crate) struct HintReader {
     notes: std::vec::IntoIter<Note>,
     /// Sum of the units that were read, and the expected sum of all.
     sum: u32,
-    told: Option<u32>,
+    expected_sum: Option<u32>,
 }
 
 /// Bytes of hints read at a time.
@@ -347,12 +354,12 @@ const HINT_BYTES: u64 = 64 << 10;
 impl HintReader {
     /// `Corrupt` if the segment's foot does not check out, or is another's: then there is no hint. `Unsupported` if the
     /// segment is of another store, and nothing else would show that: then nothing of it is to be read.
-    pub(crate) fn open(segment: &Segment, seed: u64, reading: Reading<'_>) -> Result<HintReader> {
+    pub(crate) fn open(segment: &Segment, seed: u64, reading: ReadContext<'_>) -> Result<HintReader> {
         let Home::Table(table, meta) = &segment.home else {
             return Err(Error::corrupt("a segment in memory has no hint"));
         };
-        let mut unit = [0; UNIT_BYTES];
-        let last = meta.bytes.checked_sub(UNIT_BYTES as u64).ok_or_else(|| segment.damage(0))?;
+        let mut unit = [0; SEGMENT_UNIT_BYTES];
+        let last = meta.bytes.checked_sub(SEGMENT_UNIT_BYTES as u64).ok_or_else(|| segment.damage(0))?;
         reading.env.sleep_until(table.read(last, &mut unit, reading.class)?);
         let foot = Foot::read(&unit)?;
         // With a sum in the manifest, that shows it.
@@ -364,18 +371,18 @@ impl HintReader {
         let is_its_own = foot.seed == seed && foot.data_bytes == meta.data_bytes && !foot.is_another(meta);
         let at = foot.hint_at(meta.bytes).filter(|_| is_its_own);
         let at = at.ok_or_else(|| Error::corrupt("a segment's hint is of another"))?;
-        let told = foot.sums.map(|sums| sums.hint);
+        let expected_sum = foot.sums.map(|sums| sums.hint);
         let (data_bytes, notes) = (meta.data_bytes, Vec::new().into_iter());
-        Ok(HintReader { table: table.clone(), at, end: last, data_bytes, notes, sum: 0, told })
+        Ok(HintReader { table: table.clone(), at, end: last, data_bytes, notes, sum: 0, expected_sum })
     }
 
     /// The next note; an error if the unit that it should be in does not check out.
-    pub(crate) fn next(&mut self, reading: Reading<'_>) -> Result<Option<Note>> {
+    pub(crate) fn next(&mut self, reading: ReadContext<'_>) -> Result<Option<Note>> {
         while self.notes.as_slice().is_empty() && self.at < self.end {
             let mut bytes = vec![0; HINT_BYTES.min(self.end - self.at) as usize];
             reading.env.sleep_until(self.table.read(self.at, &mut bytes, reading.class)?);
             let mut notes = Vec::new();
-            let read = bytes.chunks(UNIT_BYTES).try_for_each(|unit| {
+            let read = bytes.chunks(SEGMENT_UNIT_BYTES).try_for_each(|unit| {
                 self.sum = sum_with(self.sum, unit);
                 read_unit(unit, &mut notes)
             });
@@ -384,7 +391,8 @@ impl HintReader {
                 note.offset >= START_BYTES as u64 && end <= self.data_bytes
             };
             self.at += bytes.len() as u64;
-            let is_another = self.at == self.end && self.told.is_some_and(|told| told != self.sum);
+            let is_another =
+                self.at == self.end && self.expected_sum.is_some_and(|expected| expected != self.sum);
             if read.is_none() || is_another || !notes.iter().all(is_there) {
                 return Err(Error::corrupt("a segment's hint does not check out"));
             }
@@ -401,15 +409,15 @@ mod tests {
     #[test]
     fn pointers_are_divided() {
         for data_bytes in [4096, 64 << 20, (64 << 20) - 8, 1 << 30] {
-            let layout = Layout::new(data_bytes);
-            for (slot, offset) in [(0, 0), (layout.slots() - 1, data_bytes - 8), (7, 16)] {
-                let pointer = layout.pointer(slot, offset);
+            let format = PointerFormat::new(data_bytes);
+            for (slot, offset) in [(0, 0), (format.slots() - 1, data_bytes - 8), (7, 16)] {
+                let pointer = format.pointer(slot, offset);
                 assert!(pointer < 1 << POINTER_BITS);
-                assert_eq!((layout.slot(pointer), layout.offset(pointer)), (slot, offset));
+                assert_eq!((format.slot(pointer), format.offset(pointer)), (slot, offset));
             }
         }
-        assert_eq!(Layout::new(64 << 20).slots() as u64 * (64 << 20), 512 << 30);
-        assert_eq!((Layout::new(0).slots(), Layout::new(DATA_BYTES_MAX).slots()), (1 << 35, 1));
+        assert_eq!(PointerFormat::new(64 << 20).slots() as u64 * (64 << 20), 512 << 30);
+        assert_eq!((PointerFormat::new(0).slots(), PointerFormat::new(DATA_BYTES_MAX).slots()), (1 << 35, 1));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::core::Core;
 use super::hint::{HASH_BITS, Note};
 use super::index::Pointer;
 use super::open::{read_logs, state_of, take_batch};
-use super::segment::{HintReader, Reading, Segment};
+use super::segment::{HintReader, ReadContext, Segment};
 use crate::journal::{Area, AreaKind, Ending, Payload, Records};
 use crate::manifest::{self, Current};
 use crate::map::Verified;
@@ -48,10 +48,10 @@ impl Core {
 impl Core {
     /// The manifest on the medium says what this store thinks.
     fn verify_manifest(&self) -> Result<()> {
-        let told = self.manifest.lock();
+        let manifest = self.manifest.lock();
         let bytes = self.media.current()?.ok_or_else(|| Error::corrupt("CURRENT is missing"))?;
-        let said = state_of(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
-        match said.segments == told.segments && said.seed == self.seed {
+        let state = state_of(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
+        match state.segments == manifest.segments && state.seed == self.seed {
             true => Ok(()),
             false => Err(Error::corrupt("the manifest does not say what is in force")),
         }
@@ -61,9 +61,9 @@ impl Core {
     fn verify_logs_strictly(&self) -> Result<()> {
         let Some(bytes) = self.media.current()? else { return Ok(()) };
         let current = Current::decode(&bytes)?;
-        let said = state_of(manifest::read(&*self.media, current)?)?;
+        let state = state_of(manifest::read(&*self.media, current)?)?;
         let how = (Some(current.store), Ending::Strict);
-        read_logs(&*self.media, &self.media.areas()?, &said, how).map(drop)
+        read_logs(&*self.media, &self.media.areas()?, &state, how).map(drop)
     }
 
     /// Checks a log that may be being written, all but its end.
@@ -91,7 +91,7 @@ impl Core {
                 }
             };
             for pointer in &pointers {
-                let segment = view.segment(self.layout.slot(*pointer))?;
+                let segment = view.segment(self.format.slot(*pointer))?;
                 if let Err(error) = self.verify_pointer(segment, *pointer, from..hash) {
                     match error.kind() {
                         Kind::Corrupt => seen.problems.push(error.to_string()),
@@ -109,7 +109,7 @@ impl Core {
         pointer: Pointer,
         hashes: std::ops::Range<u64>,
     ) -> Result<()> {
-        let offset = self.layout.offset(pointer);
+        let offset = self.format.offset(pointer);
         let reading = self.reading(IoClass::Background);
         let hash = segment.record(reading, offset, |record, _| self.hash(record.key))?;
         match hashes.contains(&hash) {
@@ -123,7 +123,7 @@ impl Core {
 
 impl Segment {
     /// Checks a segment that is a table: its records, and that its hint says what they do. Returns how many there are.
-    pub(crate) fn verify(&self, reading: Reading<'_>, seed: u64) -> Result<u64> {
+    pub(crate) fn verify(&self, reading: ReadContext<'_>, seed: u64) -> Result<u64> {
         let meta = *self.meta().expect("it is a table");
         let named = |what: &str| Error::corrupt(format!("segment {}: {what}", meta.number));
         let data = self.data(reading)?;

@@ -10,8 +10,8 @@
 //! 3. While `moves` is held nobody else changes pointers of the index.
 
 use super::collect::ORDERS;
-use super::core::{Begun, Core, State};
-use super::hint::{UNIT_BYTES, units_max};
+use super::core::{Core, NewTable, State};
+use super::hint::{SEGMENT_UNIT_BYTES, units_max};
 use super::index::{Change, Pointer};
 use super::options::Limits;
 use super::record::{Record, record_bytes};
@@ -41,7 +41,7 @@ pub(crate) struct Open {
     pub segment: Arc<Segment>,
     pub buffer: Buffer,
     /// What it is to become; none if nothing was written since the store was opened.
-    pub table: Option<Begun>,
+    pub table: Option<NewTable>,
     pub logs: Vec<u64>,
     pub records: u64,
     /// It took room that is kept for deletes, or may have: puts wait until there is more.
@@ -51,7 +51,7 @@ pub(crate) struct Open {
 /// A segment on its way to a table.
 pub(crate) struct Frozen {
     pub segment: Arc<Segment>,
-    pub table: Mutex<Option<Begun>>,
+    pub table: Mutex<Option<NewTable>>,
     /// Its logs, removed when it is a table.
     pub logs: Vec<u64>,
     /// The first log that is needed after that.
@@ -64,7 +64,8 @@ pub(crate) struct Frozen {
 
 /// Bytes of a table for a segment with `data_bytes` of data in `records` records.
 pub(crate) fn table_bytes(data_bytes: u64, records: u64) -> u64 {
-    data_bytes.next_multiple_of(UNIT_BYTES as u64) + (units_max(records) + 1) * UNIT_BYTES as u64
+    data_bytes.next_multiple_of(SEGMENT_UNIT_BYTES as u64)
+        + (units_max(records) + 1) * SEGMENT_UNIT_BYTES as u64
 }
 
 /// What is to be written of a key.
@@ -164,16 +165,17 @@ impl Core {
         let mut found = Found::default();
         let view = self.candidates(entry.hash, &mut found.pointers);
         for pointer in &found.pointers {
-            let segment = view.segment(self.layout.slot(*pointer))?;
+            let segment = view.segment(self.format.slot(*pointer))?;
             found.accounts.push(segment.account.clone());
             let reading = self.reading(IoClass::Foreground);
-            let told = segment.record(reading, self.layout.offset(*pointer), |record, bytes| {
-                match record.key == entry.key {
-                    true => Ok(bytes),
-                    false => Err(self.hash(record.key) == entry.hash),
-                }
-            })?;
-            match told {
+            let matched =
+                segment.record(reading, self.format.offset(*pointer), |record, bytes| {
+                    match record.key == entry.key {
+                        true => Ok(bytes),
+                        false => Err(self.hash(record.key) == entry.hash),
+                    }
+                })?;
+            match matched {
                 Ok(bytes) => found.record = Some((*pointer, bytes)),
                 Err(is_twin) => found.twin |= is_twin,
             }
@@ -189,7 +191,7 @@ impl Core {
             let view = self.candidates(entry.hash, &mut pointers);
             let mut is_same = pointers == entry.found.pointers;
             for (pointer, account) in pointers.iter().zip(&entry.found.accounts) {
-                let segment = view.segment(self.layout.slot(*pointer))?;
+                let segment = view.segment(self.format.slot(*pointer))?;
                 is_same &= Arc::ptr_eq(&segment.account, account);
             }
             if !is_same {
@@ -228,7 +230,7 @@ impl Core {
             let offset = from + payload.len() as u64;
             let (more, twin) = (at + 1 < entries.len(), entry.found.twin);
             Record { kind: entry.kind, key: entry.key, value: entry.value, more, twin }.write(&mut payload);
-            let new = (entry.kind == EntryKind::Put).then(|| self.layout.pointer(open.segment.slot, offset));
+            let new = (entry.kind == EntryKind::Put).then(|| self.format.pointer(open.segment.slot, offset));
             changes.push(Change { hash: entry.hash, old: entry.found.record.map(|(old, _)| old), new });
         }
         let appended = self.with_room(|| self.wal.lock().append(&payload, *next_seq, durability));
@@ -252,7 +254,7 @@ impl Core {
                 EntryKind::Delete => open.account.deletes.fetch_add(bytes, Relaxed),
             };
             if let Some((old, bytes)) = entry.found.record {
-                view.segment(self.layout.slot(old))?.account.live.fetch_sub(bytes as u64, Relaxed);
+                view.segment(self.format.slot(old))?.account.live.fetch_sub(bytes as u64, Relaxed);
             }
         }
         Ok(())
@@ -338,7 +340,7 @@ impl Core {
     }
 
     /// An empty segment.
-    pub(crate) fn open_segment(&self, order: u64, slot: usize, table: Option<Begun>) -> Open {
+    pub(crate) fn open_segment(&self, order: u64, slot: usize, table: Option<NewTable>) -> Open {
         let buffer: Buffer = Arc::new(RwLock::new(start().to_vec()));
         let home = Home::Memory(buffer.clone());
         let segment = Arc::new(Segment::new(order, slot, home, Arc::new(Account::default()), &self.obsolete));

@@ -23,12 +23,12 @@ const OVERHEAD_BYTES: usize = 128;
 /// The number of a table and the first unit of an object; or that of a log and the place of a value
 /// ([`crate::lsm::kept_log::Pointer::place`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct CacheKey {
     pub table: u64,
     pub unit: u32,
 }
 
-impl Place {
+impl CacheKey {
     /// A hash whose high bits are best mixed.
     #[inline]
     fn mixed(self) -> u64 {
@@ -49,7 +49,7 @@ pub(crate) struct Cache {
 
 #[derive(Default)]
 struct Shard {
-    index: FixedMap<Place, usize>,
+    index: FixedMap<CacheKey, usize>,
     slots: Vec<Slot>,
     hand: usize,
     bytes: usize,
@@ -59,7 +59,7 @@ struct Shard {
 }
 
 struct Slot {
-    place: Place,
+    place: CacheKey,
     object: Arc<Object>,
     used: bool,
 }
@@ -86,7 +86,7 @@ impl Cache {
 
     /// True if a missed object of so many bytes is to be inserted.
     #[inline]
-    pub(crate) fn admits(&self, place: Place, bytes: usize) -> bool {
+    pub(crate) fn admits(&self, place: CacheKey, bytes: usize) -> bool {
         if self.visits.is_empty() {
             return true;
         }
@@ -103,7 +103,7 @@ impl Cache {
     }
 
     #[inline]
-    pub(crate) fn get(&self, place: Place) -> Option<Arc<Object>> {
+    pub(crate) fn get(&self, place: CacheKey) -> Option<Arc<Object>> {
         let shard = &mut *self.shard(place).lock();
         let Some(at) = shard.index.get(&place) else {
             shard.misses += 1;
@@ -122,12 +122,12 @@ impl Cache {
     }
 
     /// True if the object is cached and was used since the clock hand last passed. Does not count as a use.
-    pub(crate) fn is_in_use(&self, place: Place) -> bool {
+    pub(crate) fn is_in_use(&self, place: CacheKey) -> bool {
         let shard = self.shard(place).lock();
         shard.index.get(&place).is_some_and(|at| shard.slots[*at].used || shard.slots[*at].object.is_used())
     }
 
-    pub(crate) fn insert(&self, place: Place, object: Arc<Object>) {
+    pub(crate) fn insert(&self, place: CacheKey, object: Arc<Object>) {
         let mut shard = self.shard(place).lock();
         let evicted = shard.insert(place, object);
         drop(shard);
@@ -135,7 +135,7 @@ impl Cache {
     }
 
     /// Removes an object that nobody will look up any more.
-    pub(crate) fn remove(&self, place: Place) {
+    pub(crate) fn remove(&self, place: CacheKey) {
         let mut shard = self.shard(place).lock();
         let removed = shard.index.get(&place).copied().map(|at| shard.take(at));
         drop(shard);
@@ -144,7 +144,7 @@ impl Cache {
 
     /// The same for those that begin at these units of a table, or places of a log.
     pub(crate) fn remove_units(&self, table: u64, units: impl IntoIterator<Item = usize>) {
-        units.into_iter().for_each(|unit| self.remove(Place { table, unit: unit as u32 }));
+        units.into_iter().for_each(|unit| self.remove(CacheKey { table, unit: unit as u32 }));
     }
 
     /// Bytes held.
@@ -164,7 +164,7 @@ impl Cache {
     }
 
     #[inline]
-    fn shard(&self, place: Place) -> &Mutex<Shard> {
+    fn shard(&self, place: CacheKey) -> &Mutex<Shard> {
         &self.shards[(place.mixed() >> 60) as usize % SHARDS]
     }
 }
@@ -174,7 +174,7 @@ fn cost(object: &Object) -> usize {
 }
 
 impl Shard {
-    fn insert(&mut self, place: Place, object: Arc<Object>) -> Vec<Arc<Object>> {
+    fn insert(&mut self, place: CacheKey, object: Arc<Object>) -> Vec<Arc<Object>> {
         let bytes = cost(&object);
         if bytes > self.bytes_max || self.index.contains_key(&place) {
             return Vec::new();
@@ -223,8 +223,8 @@ impl Shard {
 mod tests {
     use super::*;
 
-    fn place(n: u64) -> Place {
-        Place { table: n / 100, unit: (n % 100) as u32 }
+    fn place(n: u64) -> CacheKey {
+        CacheKey { table: n / 100, unit: (n % 100) as u32 }
     }
 
     #[test]

@@ -17,7 +17,9 @@ use crate::freewrite::in_force;
 use crate::journal::{Edit, Floors, Wal};
 use crate::key::{EntryKind, Stamp};
 use crate::lifetime::{Counts, Lifetime};
-use crate::lsm::compaction::{Begun, Claim, Gather, Job, LevelDb, Shape, Situation, Toll, Window, pick};
+use crate::lsm::compaction::{
+    Claim, Gather, Job, LevelDb, PartialMerges, Shape, Situation, Toll, Window, pick,
+};
 use crate::lsm::manual::Request;
 use crate::lsm::memtable::Memtable;
 use crate::lsm::room::{Budget, Room, Short};
@@ -151,7 +153,7 @@ pub(crate) struct State {
     /// Compactions under way.
     pub running: Vec<Claim>,
     /// Merges in pieces that are not complete.
-    pub begun: Begun,
+    pub begun: PartialMerges,
     /// Level 0 was merged since a merge began that was asked for, which is next then: beside writers level 0 may always
     /// be the most urgent.
     pub asked_first: bool,
@@ -265,7 +267,7 @@ impl Core {
         let floors = self.state.lock().floors.after(edit);
         let next_number = Some(self.next_number.load(Ordering::Relaxed));
         let edit = &Edit { lifetime: self.lifetime(), next_number, ..edit.clone() };
-        let whole = || floors.told_by(Edit { lifetime: self.lifetime(), next_number, ..after.whole() });
+        let whole = || floors.recorded_in(Edit { lifetime: self.lifetime(), next_number, ..after.whole() });
         if let Err(error) = manifest.append(edit, whole, || self.number()) {
             if error.kind() == Kind::NoSpace {
                 self.give_up_added(edit);

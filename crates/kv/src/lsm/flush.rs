@@ -27,7 +27,7 @@ use vellum_base::{Cause, IoClass, Result};
 const GARBAGE_PARTS_MAX: u64 = 2;
 /// A memtable normally has one log, or two. More come from openings too short to fill a memtable; keeping each as an
 /// open file would gain little.
-const LOGS_MAX: usize = 2;
+const MEMTABLE_LOGS_MAX: usize = 2;
 
 impl Core {
     /// True if flushes may leave values in logs.
@@ -115,7 +115,7 @@ fn tables_of(core: &Core, frozen: &Frozen, version: &Version, points: bool) -> R
 
 /// True if the table will have to be merged anyway, and enough of its logs is live.
 fn is_worth_a_log(frozen: &Frozen, version: &Version) -> bool {
-    if frozen.logs.len() > LOGS_MAX {
+    if frozen.logs.len() > MEMTABLE_LOGS_MAX {
         return false;
     }
     let Some((smallest, largest)) = frozen.memtable.bounds() else { return false };

@@ -9,7 +9,7 @@
 
 use crate::bytes::{Fields, put_varint, u32_at};
 use crate::journal::{Area, LogPart};
-use crate::lsm::cache::Place;
+use crate::lsm::cache::CacheKey;
 use crate::lsm::table::{Library, Object};
 use crate::lsm::units::Units;
 use crate::media::{AreaReader, Mapping, Media};
@@ -59,9 +59,9 @@ impl Pointer {
 
     /// Its key in the cache. Pointed values are at least `POINTED_BYTES_MIN` long, so no two begin in the same unit of
     /// that size. `None` if the offset is too large.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<CacheKey> {
         let unit = u32::try_from(self.offset / POINTED_BYTES_MIN as u64).ok()?;
-        Some(Place { table: self.log, unit })
+        Some(CacheKey { table: self.log, unit })
     }
 
     /// End of the value.

@@ -1,9 +1,9 @@
 //! A sorted level as one source: its tables do not overlap, so only one is read at a time.
 
 use crate::key::Stamp;
-use crate::lsm::compaction::Piece;
+use crate::lsm::compaction::MergeRange;
 use crate::lsm::merge::{Cursor, Stream};
-use crate::lsm::table::{Reading, StoredLeaf, Table, TableCursor, TableStream};
+use crate::lsm::table::{StoredLeaf, StreamOptions, Table, TableCursor, TableStream};
 use std::sync::Arc;
 use vellum_base::Result;
 
@@ -26,14 +26,18 @@ impl<T: AsRef<[Arc<Table>]>> LevelCursor<T> {
 }
 
 /// A stream over the entries of adjacent tables whose keys are in `piece`.
-pub(crate) fn stream_of(mut tables: Vec<Arc<Table>>, reading: Reading, piece: Piece) -> impl Stream {
+pub(crate) fn stream_of(
+    mut tables: Vec<Arc<Table>>,
+    options: StreamOptions,
+    piece: MergeRange,
+) -> impl Stream {
     tables.retain(|table| {
         piece.after.as_ref().is_none_or(|after| table.meta.largest > *after)
             && piece.until.as_ref().is_none_or(|until| table.meta.smallest <= *until)
     });
     Level {
         tables,
-        open: move |table| TableStream::within(table, reading.clone(), piece.clone()),
+        open: move |table| TableStream::within(table, options.clone(), piece.clone()),
         at: 0,
         here: None,
     }

@@ -1,6 +1,6 @@
 //! Opening a store: from options and a medium to [`Core`].
 
-use crate::freewrite::{Asked, Extent};
+use crate::freewrite::{ReuseOptions, UnitBounds};
 use crate::journal::{Area, COMPARATOR, Edit, Ending, PAYLOAD_BYTES_MAX, Wal};
 use crate::key::KEY_BYTES_MAX;
 use crate::lifetime::{Counts, Lifetime};
@@ -108,11 +108,11 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
 /// How the medium shares leaves, if that is wanted. Puts the mode in force into the options.
 fn sharing(media: &dyn Media, options: &mut Options, limits: &Limits) -> Result<Sharing> {
     let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = *options;
-    let asked = Asked { reuse, caps, unit_bytes, island_bytes_min };
-    let extent = Extent { bytes: limits.table_bytes, ..Extent::of(&media.shape()) };
-    let (asked, sharing) = asked.settle(media, extent, options.read_only)?;
-    (options.reuse, options.unit_bytes) = (asked.reuse, asked.unit_bytes);
-    options.island_bytes_min = asked.island_bytes_min;
+    let reuse_options = ReuseOptions { reuse, caps, unit_bytes, island_bytes_min };
+    let unit_bounds = UnitBounds { bytes: limits.table_bytes, ..UnitBounds::of(&media.shape()) };
+    let (reuse_options, sharing) = reuse_options.settle(media, unit_bounds, options.read_only)?;
+    (options.reuse, options.unit_bytes) = (reuse_options.reuse, reuse_options.unit_bytes);
+    options.island_bytes_min = reuse_options.island_bytes_min;
     Ok(sharing)
 }
 

@@ -61,35 +61,35 @@ pub(crate) fn recover(
         return no_current(&areas, &tables).map(|()| None);
     };
     let current = Current::decode(&bytes)?;
-    let told = state_of(manifest::read(media, current)?)?;
-    let version = open_tables(&told, media, library)?;
-    let logs = read_logs(media, &areas, &told, (Some(current.store), ending))?;
+    let state = state_of(manifest::read(media, current)?)?;
+    let version = open_tables(&state, media, library)?;
+    let logs = read_logs(media, &areas, &state, (Some(current.store), ending))?;
     let numbers = areas.iter().map(|area| area.number).chain(tables.iter().copied());
-    let numbers = numbers.chain([media.highest_table(), told.next_number.saturating_sub(1)]);
+    let numbers = numbers.chain([media.highest_table(), state.next_number.saturating_sub(1)]);
     let next_number = number_after(numbers)?;
-    let wanted: BTreeSet<u64> = told.levels.iter().flatten().map(|meta| meta.number).collect();
-    let kept = logs.iter().map(|log| log.number).chain(told.kept_logs()).collect();
-    let leftovers = Leftovers::but((tables, areas), &wanted, &kept, (current.manifest, told.next_number));
-    let last_seq = logs.iter().map(|log| log.last_seq).max().unwrap_or(0).max(told.floors.last_seq);
+    let wanted: BTreeSet<u64> = state.levels.iter().flatten().map(|meta| meta.number).collect();
+    let kept = logs.iter().map(|log| log.number).chain(state.kept_logs()).collect();
+    let leftovers = Leftovers::but((tables, areas), &wanted, &kept, (current.manifest, state.next_number));
+    let last_seq = logs.iter().map(|log| log.last_seq).max().unwrap_or(0).max(state.floors.last_seq);
     let previous =
         logs.last().map_or(Previous::default(), |log| Previous { number: log.number, length: log.length });
     let (frozen, active) = replay(logs, limits);
     Ok(Some(Recovered {
         current,
         version,
-        floors: Floors { last_seq, ..told.floors },
+        floors: Floors { last_seq, ..state.floors },
         next_number,
         frozen,
         active,
         previous,
         leftovers,
-        lifetime: told.lifetime,
+        lifetime: state.lifetime,
     }))
 }
 
 /// Plays the edits.
 pub(crate) fn state_of(edits: Vec<Edit>) -> Result<ManifestState> {
-    let mut told = ManifestState {
+    let mut state = ManifestState {
         levels: Default::default(),
         floors: Floors::default(),
         next_number: 1,
@@ -98,13 +98,13 @@ pub(crate) fn state_of(edits: Vec<Edit>) -> Result<ManifestState> {
     };
     for edit in edits {
         check_comparator(&edit, COMPARATOR)?;
-        told.floors = told.floors.after(&edit);
+        state.floors = state.floors.after(&edit);
         if !edit.lifetime.is_empty() {
-            told.lifetime = edit.lifetime.clone();
+            state.lifetime = edit.lifetime.clone();
         }
-        told.keyspaces.apply(&edit);
+        state.keyspaces.apply(&edit);
         for (level, number) in &edit.removed {
-            let tables = &mut told.levels[*level as usize];
+            let tables = &mut state.levels[*level as usize];
             let Some(at) = tables.iter().position(|meta| meta.number == *number) else {
                 return Err(Error::corrupt(format!("manifest: table {number} is not in level {level}")));
             };
@@ -112,18 +112,18 @@ pub(crate) fn state_of(edits: Vec<Edit>) -> Result<ManifestState> {
         }
         for (level, meta) in edit.added {
             // Earlier programs did not say the next number with each merge.
-            told.next_number = told.next_number.max(meta.number.saturating_add(1));
-            told.levels[level as usize].push(meta);
+            state.next_number = state.next_number.max(meta.number.saturating_add(1));
+            state.levels[level as usize].push(meta);
         }
-        told.next_number = edit.next_number.unwrap_or(0).max(told.next_number);
+        state.next_number = edit.next_number.unwrap_or(0).max(state.next_number);
     }
-    number_after(std::iter::once(told.next_number.saturating_sub(1)))?; // an error if nothing can have such a number
-    Ok(told)
+    number_after(std::iter::once(state.next_number.saturating_sub(1)))?; // an error if nothing can have such a number
+    Ok(state)
 }
 
-fn open_tables(told: &ManifestState, media: &dyn Media, library: &Arc<Library>) -> Result<Version> {
-    let mut version = Version { keyspaces: told.keyspaces.clone(), ..Version::default() };
-    for (level, metas) in told.levels.iter().enumerate() {
+fn open_tables(state: &ManifestState, media: &dyn Media, library: &Arc<Library>) -> Result<Version> {
+    let mut version = Version { keyspaces: state.keyspaces.clone(), ..Version::default() };
+    for (level, metas) in state.levels.iter().enumerate() {
         for meta in metas {
             version.levels[level].push(Table::on(library, media, meta.clone())?);
         }

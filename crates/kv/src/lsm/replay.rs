@@ -5,7 +5,7 @@
 //! 2. The newest memtable becomes the active one; older ones are flushed at once.
 
 use crate::batch::check_payload;
-use crate::journal::{Area, Counted, Ending, LogRead, Payload, read_chain};
+use crate::journal::{Area, Ending, LogBounds, LogRead, Payload, read_chain};
 use crate::lsm::core::{Frozen, Limits};
 use crate::lsm::memtable::{LogPlace, Memtable};
 use crate::lsm::recover::ManifestState;
@@ -18,12 +18,12 @@ use vellum_base::Result;
 #[derive(Default)]
 pub(crate) struct Content {
     payloads: Vec<u8>,
-    batches: Vec<Place>,
+    batches: Vec<BatchSpan>,
     entries: u64,
 }
 
 /// A batch: number of its first entry, where it is in the log, and length.
-struct Place {
+struct BatchSpan {
     seq: u64,
     at: u64,
     bytes: usize,
@@ -42,16 +42,16 @@ pub(crate) struct Replayed {
 pub(crate) fn read_logs(
     media: &dyn Media,
     areas: &[Area],
-    told: &ManifestState,
+    state: &ManifestState,
     (store, ending): (Option<u64>, Ending),
 ) -> Result<Vec<LogRead<Content>>> {
-    let kept = told.kept_logs().collect();
-    let counted =
-        Counted { store, floor: told.floors.log_floor, closed: told.floors.closed, kept: &kept, ending };
-    read_chain(media, areas, counted, &|content: &mut Content, Payload { bytes, seq, at }| {
-        let count = check_payload(bytes, |keyspace| told.keyspaces.knows(keyspace))?;
+    let kept = state.kept_logs().collect();
+    let bounds =
+        LogBounds { store, floor: state.floors.log_floor, closed: state.floors.closed, kept: &kept, ending };
+    read_chain(media, areas, bounds, &|content: &mut Content, Payload { bytes, seq, at }| {
+        let count = check_payload(bytes, |keyspace| state.keyspaces.knows(keyspace))?;
         content.payloads.extend_from_slice(bytes);
-        content.batches.push(Place { seq, at, bytes: bytes.len() });
+        content.batches.push(BatchSpan { seq, at, bytes: bytes.len() });
         content.entries += count;
         Ok(count)
     })
@@ -111,7 +111,7 @@ impl Replayed {
 
     fn take(&mut self, log: LogRead<Content>) {
         let mut rest = &log.content.payloads[..];
-        for Place { seq, at, bytes } in &log.content.batches {
+        for BatchSpan { seq, at, bytes } in &log.content.batches {
             let (payload, behind) = rest.split_at(*bytes);
             let place = LogPlace { log: log.number, offset: *at };
             self.memtable.insert(payload, *seq, Some(place));

@@ -84,9 +84,9 @@ impl Core {
     fn verify_logs_strictly(&self) -> Result<()> {
         let Some(bytes) = self.media.current()? else { return Ok(()) };
         let current = Current::decode(&bytes)?;
-        let told = state_of(manifest::read(&*self.media, current)?)?;
+        let state = state_of(manifest::read(&*self.media, current)?)?;
         let how = (Some(current.store), Ending::Strict);
-        read_logs(&*self.media, &self.media.areas()?, &told, how).map(drop)
+        read_logs(&*self.media, &self.media.areas()?, &state, how).map(drop)
     }
 
     /// Compares the manifest with the current version.
@@ -95,11 +95,11 @@ impl Core {
         let Some(bytes) = self.media.current()? else {
             return Err(Error::corrupt("CURRENT is missing"));
         };
-        let told = state_of(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
+        let state = state_of(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
         let version = self.view.load().version.clone();
         drop(held);
         for level in 0..LEVELS {
-            let mut says: Vec<_> = told.levels[level].iter().collect();
+            let mut says: Vec<_> = state.levels[level].iter().collect();
             let mut is: Vec<_> = version.levels[level].iter().map(|table| &table.meta).collect();
             says.sort_by_key(|meta| meta.number);
             is.sort_by_key(|meta| meta.number);

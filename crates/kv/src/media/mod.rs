@@ -34,8 +34,8 @@ pub use flash::{FlashMedia, Relinking, Schedule};
 pub(crate) use patient::Patient;
 pub(crate) use readonly::{ReadOnly, refused};
 pub use rehearsal::Rehearsal;
-pub use tables::{Asked, Intent, Parallelism, Sharing, Stored, TableReader, TableWriter, Tables};
-pub(crate) use tables::{NAMELESS, ToldReader, check_whole};
+pub(crate) use tables::{BoundedReader, NAMELESS, check_whole};
+pub use tables::{Intent, Parallelism, PendingRead, Sharing, Stored, TableReader, TableWriter, Tables};
 pub(crate) use zones::fuzzed as fuzzed_zones;
 pub use zones::{ZoneHome, ZoneMedia};
 
@@ -121,7 +121,7 @@ pub trait Media: Tables + Areas {
 }
 
 /// The usual [`MediaShape::unit_bytes`]. Media that can share smaller pieces have a smaller one.
-pub(crate) const UNIT_BYTES: u64 = 4096;
+pub(crate) const MEDIA_UNIT_BYTES: u64 = 4096;
 
 /// Sizes and properties of a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

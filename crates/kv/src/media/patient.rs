@@ -124,8 +124,8 @@ impl TableReader for PatientReader {
     fn bytes(&self) -> Result<u64> {
         twice(|| self.0.bytes())
     }
-    fn bytes_if_told(&self, told: u64) -> Result<u64> {
-        twice(|| self.0.bytes_if_told(told))
+    fn bytes_given(&self, listed: u64) -> Result<u64> {
+        twice(|| self.0.bytes_given(listed))
     }
     fn lost_bytes(&self) -> u64 {
         self.0.lost_bytes()

@@ -106,22 +106,22 @@ pub enum Parallelism {
 }
 
 /// The result of [`TableReader::ask`].
-pub enum Asked {
+pub enum PendingRead {
     /// The bytes, and when modelled flash would deliver them (0: at once).
-    There(Vec<u8>, Nanos),
+    Ready(Vec<u8>, Nanos),
     /// A read in progress; the closure waits for it.
-    Coming(Box<dyn FnOnce() -> Result<Vec<u8>> + Send>),
+    InFlight(Box<dyn FnOnce() -> Result<Vec<u8>> + Send>),
 }
 
-impl Asked {
+impl PendingRead {
     /// Waits for the bytes.
     pub fn wait(self, env: &dyn Env) -> Result<Vec<u8>> {
         match self {
-            Asked::There(bytes, at) => {
+            PendingRead::Ready(bytes, at) => {
                 env.sleep_until(at);
                 Ok(bytes)
             }
-            Asked::Coming(wait) => wait(),
+            PendingRead::InFlight(wait) => wait(),
         }
     }
 }
@@ -172,10 +172,10 @@ pub trait TableReader: Send + Sync {
     /// Bytes of the table, or an upper limit where that is not known. Some media read all of it to find out.
     fn bytes(&self) -> Result<u64>;
 
-    /// Bytes of a table that has `told` bytes according to the manifest: `told`, unless the medium knows its length
+    /// Bytes of a table that has `listed` bytes according to the manifest: `listed`, unless the medium knows its length
     /// without reading it.
-    fn bytes_if_told(&self, told: u64) -> Result<u64> {
-        let _ = told;
+    fn bytes_given(&self, listed: u64) -> Result<u64> {
+        let _ = listed;
         self.bytes()
     }
 
@@ -206,10 +206,10 @@ pub trait TableReader: Send + Sync {
     }
 
     /// Begins to read `bytes` at `offset`, to be waited for later. By default it reads at once.
-    fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<Asked> {
+    fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<PendingRead> {
         let mut out = vec![0; bytes];
         let at = self.read(offset, &mut out, class)?;
-        Ok(Asked::There(out, at))
+        Ok(PendingRead::Ready(out, at))
     }
 }
 
@@ -250,19 +250,19 @@ impl Sharing {
 
 /// A table bounded to the length that the manifest states: a medium that does not know where a table ends might read
 /// past its end.
-pub(crate) struct ToldReader {
+pub(crate) struct BoundedReader {
     reader: Arc<dyn TableReader>,
     bytes: u64,
 }
 
-impl ToldReader {
-    pub(crate) fn on(reader: Arc<dyn TableReader>, told_bytes: u64) -> Result<Arc<dyn TableReader>> {
-        let bytes = reader.bytes_if_told(told_bytes)?;
-        Ok(Arc::new(ToldReader { reader, bytes }))
+impl BoundedReader {
+    pub(crate) fn on(reader: Arc<dyn TableReader>, listed_bytes: u64) -> Result<Arc<dyn TableReader>> {
+        let bytes = reader.bytes_given(listed_bytes)?;
+        Ok(Arc::new(BoundedReader { reader, bytes }))
     }
 }
 
-impl TableReader for ToldReader {
+impl TableReader for BoundedReader {
     fn read(&self, offset: u64, out: &mut [u8], class: IoClass) -> Result<Nanos> {
         self.reader.read(offset, out, class)
     }

@@ -144,7 +144,10 @@ fn without_any_manifest_all_is_as_it_was() {
         store.close().unwrap();
         for (copy, how) in [(killed, "killed"), (bereft(dir.path()), "closed")] {
             let report = mend_in(copy.path());
-            assert!(report.untold && report.tables_lost == 0 && report.entries_lost == 0, "{report:?}");
+            assert!(
+                report.manifest_lost && report.tables_lost == 0 && report.entries_lost == 0,
+                "{report:?}"
+            );
             let again = open(copy.path()).unwrap();
             assert_same(&again, &model, &format!("seed {seed}, {how}: {report:?}"));
             assert!(again.verify().unwrap().problems.is_empty());
@@ -170,7 +173,7 @@ fn a_store_of_logs_alone_is_repaired() {
         let other = vellum_kv::repair(&media, &env, &crate::harness::small()).unwrap_err();
         assert_eq!(other.kind(), Kind::Unsupported, "{other}");
         let report = mend(&media).unwrap();
-        assert_eq!((report.batches, report.untold), (20, true), "{report:?}");
+        assert_eq!((report.batches, report.manifest_lost), (20, true), "{report:?}");
         drop(media);
         assert_eq!(walked(&open(copy.path()).unwrap()).unwrap().len(), 20);
     }

@@ -1,13 +1,13 @@
 //! What is copied of segments that are collected: new ones, and where each record went.
 
-use super::output::{Done, Output, Part, Source};
-use super::{ORDERS, Picked};
+use super::output::{FinishedSegment, Output, Part, Source};
+use super::{ORDERS, PickedSegments};
 use crate::freewrite::Planner;
 use crate::log::core::Core;
 use crate::log::foot::Origin;
 use crate::log::hint::Note;
 use crate::log::index::Pointer;
-use crate::log::segment::{Reading, Segment, note_of};
+use crate::log::segment::{ReadContext, Segment, note_of};
 use crate::options::Reuse;
 use crate::prefetch::Prefetch;
 use crate::sum::sum_with;
@@ -34,8 +34,8 @@ pub(super) struct Move {
 }
 
 /// Segments that were made; given up if they are not taken.
-pub(super) struct Copied<'a> {
-    pub outputs: Vec<Done>,
+pub(super) struct Collection<'a> {
+    pub outputs: Vec<FinishedSegment>,
     pub moves: Vec<Move>,
     /// Hashes of the deletes in the segment that is copied.
     deletes: Vec<u64>,
@@ -54,7 +54,7 @@ pub(super) struct Copied<'a> {
     core: &'a Core,
 }
 
-impl Drop for Copied<'_> {
+impl Drop for Collection<'_> {
     fn drop(&mut self) {
         for done in &self.outputs {
             // What cannot be erased now is erased when the store is opened again.
@@ -63,11 +63,11 @@ impl Drop for Copied<'_> {
     }
 }
 
-impl<'a> Copied<'a> {
-    pub(super) fn new(core: &'a Core, reuse: Reuse, picked: &Picked) -> Copied<'a> {
-        let Picked { segments, order_behind, .. } = picked;
+impl<'a> Collection<'a> {
+    pub(super) fn new(core: &'a Core, reuse: Reuse, picked: &PickedSegments) -> Collection<'a> {
+        let PickedSegments { segments, order_behind, .. } = picked;
         let numbers = segments.iter().filter_map(|segment| segment.meta()).map(|meta| meta.number);
-        Copied {
+        Collection {
             outputs: Vec::new(),
             moves: Vec::new(),
             deletes: Vec::new(),
@@ -150,7 +150,7 @@ impl<'a> Copied<'a> {
             output.append(source, &run[..fitting], |note, offset| {
                 moves.push(Move {
                     hash: note.hash,
-                    old: core.layout.pointer(segment.slot, note.offset),
+                    old: core.format.pointer(segment.slot, note.offset),
                     output: made,
                     offset,
                     bytes: note.bytes,
@@ -165,10 +165,10 @@ impl<'a> Copied<'a> {
     /// There was no room for all of the segment in this slot: it stays, and so do its deletes. Where a delete has the
     /// hash of a copied record, the index keeps pointing to the old record; the copy is garbage.
     pub(super) fn leave_deleted(&mut self, slot: usize) {
-        let (made, layout) = (self.outputs.len(), &self.core.layout);
+        let (made, format) = (self.outputs.len(), &self.core.format);
         self.split_deletes.sort_unstable();
         let deleted = |moved: &Move| self.split_deletes.binary_search(&moved.hash).is_ok();
-        let stays = |moved: &Move| layout.slot(moved.old) == slot && deleted(moved);
+        let stays = |moved: &Move| format.slot(moved.old) == slot && deleted(moved);
         self.moves.retain(|moved| moved.output < made && !stays(moved));
     }
 
@@ -181,7 +181,7 @@ impl<'a> Copied<'a> {
             return true;
         }
         let places: BTreeMap<usize, usize> = segments.iter().map(|segment| segment.slot).zip(0..).collect();
-        let forward = |moved: &Move| places[&self.core.layout.slot(moved.old)].cmp(&moved.output);
+        let forward = |moved: &Move| places[&self.core.format.slot(moved.old)].cmp(&moved.output);
         let gone = segments[..self.consumed].iter().filter_map(|segment| segment.meta());
         let is_less = self.outputs.iter().map(|done| done.meta.data_bytes).sum::<u64>()
             < gone.map(|meta| meta.data_bytes).sum::<u64>();
@@ -257,7 +257,7 @@ impl<'a> Copied<'a> {
 fn read(core: &Core, segment: &Arc<Segment>) -> Prefetch<Vec<u8>> {
     let (env, segment) = (core.env.clone(), segment.clone());
     Prefetch::begin(&core.env, "kv-prefetch", move || {
-        segment.data(Reading { env: &*env, class: IoClass::Background })
+        segment.data(ReadContext { env: &*env, class: IoClass::Background })
     })
 }
 
@@ -278,7 +278,7 @@ fn live_parts(
         let is_live = match &note {
             None => true,
             Some(note) if note.delete => deletes,
-            Some(note) => core.index.points(note.hash, core.layout.pointer(segment.slot, offset)),
+            Some(note) => core.index.points(note.hash, core.format.pointer(segment.slot, offset)),
         };
         if is_live {
             parts.push(Part { offset: offset as usize, bytes, note });

@@ -25,15 +25,15 @@ mod tests;
 pub(crate) use pick::{Wanted, Weight, needs_deletes, pick};
 
 use super::core::Core;
-use super::hint::{UNIT_BYTES, units_max};
+use super::hint::{SEGMENT_UNIT_BYTES, units_max};
 use super::index::Change;
 use super::segment::{Home, START_BYTES, Segment};
 use crate::durable::Durable;
 use crate::freewrite::ReuseStat;
 use crate::journal::{Edit, SegmentMeta};
 use crate::options::Reuse;
-use copied::{Copied, Move};
-use output::Done;
+use copied::{Collection, Move};
+use output::FinishedSegment;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 use vellum_base::{Error, Kind, Result};
@@ -49,7 +49,7 @@ const WINDOW_WHOLE: usize = 4;
 pub(crate) const ORDERS: u64 = 1 << 16;
 
 /// Segments to be collected.
-pub(crate) struct Picked {
+pub(crate) struct PickedSegments {
     /// Neighbours, the oldest first; all of them are tables.
     segments: Vec<Arc<Segment>>,
     /// Deletes in them may hide something older.
@@ -82,7 +82,7 @@ impl Core {
     }
 
     /// What is worth collecting, or, where room is `short`, what wins some.
-    pub(crate) fn pick(&self, short: bool) -> Option<Picked> {
+    pub(crate) fn pick(&self, short: bool) -> Option<PickedSegments> {
         let (all, weights) = self.weighed();
         let shape = self.media.shape();
         // A run of records is begun where the largest bubble fits in, too.
@@ -93,7 +93,7 @@ impl Core {
             share: if short { SHORT_SHARE } else { self.options.garbage_share },
             window: self.window(short),
         };
-        pick(&weights, &wanted).map(|range| Picked::of(&all, &weights, range))
+        pick(&weights, &wanted).map(|range| PickedSegments::of(&all, &weights, range))
     }
 
     /// Most bytes of the table of a segment that collection makes. Where each takes a whole table, it may be as long as
@@ -171,7 +171,7 @@ impl Core {
     }
 
     /// The first neighbours behind an order that have garbage, up to another order.
-    fn next_with_garbage(&self, behind: u64, newest: u64) -> Option<Picked> {
+    fn next_with_garbage(&self, behind: u64, newest: u64) -> Option<PickedSegments> {
         let (mut all, mut weights) = self.weighed();
         weights.truncate(all.partition_point(|segment| segment.order <= newest));
         all.truncate(weights.len() + 1); // those behind say where orders end
@@ -184,11 +184,11 @@ impl Core {
         let most = weights.len().min(from.saturating_add(self.window(false)));
         let until = (from..most).find(|at| weights[*at].is_skipped).unwrap_or(most);
         let last = (from..until).rev().find(has_garbage).unwrap_or(from);
-        Some(Picked::of(&all, &weights, from..last + 1))
+        Some(PickedSegments::of(&all, &weights, from..last + 1))
     }
 
     /// Collects; after an error nothing has changed. Returns the order up to which it did.
-    pub(crate) fn collect(&self, mut picked: Picked) -> Result<u64> {
+    pub(crate) fn collect(&self, mut picked: PickedSegments) -> Result<u64> {
         let reuse = self.reuse();
         let mut copied = self.copy_all(&mut picked, reuse);
         let has_no_room = copied.as_ref().is_err_and(|error| error.kind() == Kind::NoSpace);
@@ -211,7 +211,7 @@ impl Core {
     }
 
     /// Adds up to as many segments behind, to use their orders; false if there are none.
-    fn add_neighbours(&self, picked: &mut Picked) -> bool {
+    fn add_neighbours(&self, picked: &mut PickedSegments) -> bool {
         let (all, weights) = self.weighed();
         let count = picked.segments.len();
         let from = all.partition_point(|segment| segment.order < picked.segments[0].order);
@@ -219,15 +219,15 @@ impl Core {
         let until = (from + count..most).find(|at| weights[*at].is_skipped).unwrap_or(most);
         let is_more = until > from + count;
         if is_more {
-            *picked = Picked::of(&all, &weights, from..until);
+            *picked = PickedSegments::of(&all, &weights, from..until);
         }
         is_more
     }
 
     /// Copies what is live into new segments, which are safe then: of all, or of as many as there is room for. `None`
     /// if there are too few orders for them.
-    fn copy_all(&self, picked: &mut Picked, reuse: Reuse) -> Result<Option<Copied<'_>>> {
-        let mut copied = Copied::new(self, reuse, picked);
+    fn copy_all(&self, picked: &mut PickedSegments, reuse: Reuse) -> Result<Option<Collection<'_>>> {
+        let mut copied = Collection::new(self, reuse, picked);
         match copied.add_all(&picked.segments, picked.deletes) {
             Err(error) if error.kind() == Kind::NoSpace && copied.consumed > 0 => {
                 let rest = picked.segments[copied.consumed].clone();
@@ -250,7 +250,7 @@ impl Core {
     }
 
     /// New segments take the place of old ones.
-    fn replace(&self, picked: Picked, mut copied: Copied<'_>) -> Result<()> {
+    fn replace(&self, picked: PickedSegments, mut copied: Collection<'_>) -> Result<()> {
         // Records that hide those left out must be durable before these are lost.
         self.sync_log()?;
         let fresh = self.opened(&copied)?;
@@ -285,18 +285,18 @@ impl Core {
         Ok(())
     }
 
-    fn count(&self, gone: &[SegmentMeta], made: &[Done]) {
+    fn count(&self, gone: &[SegmentMeta], made: &[FinishedSegment]) {
         self.counts.compactions.fetch_add(1, Relaxed);
         let mut collected = self.collected.lock();
         collected.taken += gone.iter().map(|meta| meta.bytes).sum::<u64>();
-        for Done { meta, totals, relinked } in made {
+        for FinishedSegment { meta, totals, relinked } in made {
             collected.made += meta.bytes;
             self.counts.reused.lock().add(&ReuseStat::new(*totals, *relinked));
         }
     }
 
     /// New segments, to be read.
-    fn opened(&self, copied: &Copied<'_>) -> Result<Vec<Arc<Segment>>> {
+    fn opened(&self, copied: &Collection<'_>) -> Result<Vec<Arc<Segment>>> {
         let mut fresh = Vec::new();
         for done in &copied.outputs {
             let segment = self.opened_one(done).inspect_err(|_| {
@@ -307,7 +307,7 @@ impl Core {
         Ok(fresh)
     }
 
-    fn opened_one(&self, done: &Done) -> Result<Segment> {
+    fn opened_one(&self, done: &FinishedSegment) -> Result<Segment> {
         let home = Home::Table(self.media.open_table(done.meta.number)?, done.meta);
         Ok(Segment::new(done.meta.order, self.take_slot()?, home, Arc::default(), &self.obsolete))
     }
@@ -318,12 +318,12 @@ impl Core {
             let (_moves, view) = (self.moves.lock(), self.view.load());
             for Move { hash, old, output, offset, bytes, delete } in some {
                 let Segment { account, slot, .. } = &*fresh[*output];
-                let new = self.layout.pointer(*slot, *offset);
+                let new = self.format.pointer(*slot, *offset);
                 if *delete {
                     account.deletes.fetch_add(*bytes as u64, Relaxed);
                 } else if self.index.change(Change { hash: *hash, old: Some(*old), new: Some(new) }) {
                     account.live.fetch_add(*bytes as u64, Relaxed);
-                    view.segment(self.layout.slot(*old))?.account.live.fetch_sub(*bytes as u64, Relaxed);
+                    view.segment(self.format.slot(*old))?.account.live.fetch_sub(*bytes as u64, Relaxed);
                 }
             }
         }
@@ -332,7 +332,7 @@ impl Core {
 }
 
 /// True if it was refused as there are too few orders between those of the neighbours.
-fn has_no_order(copied: &Result<Option<Copied<'_>>>) -> bool {
+fn has_no_order(copied: &Result<Option<Collection<'_>>>) -> bool {
     copied.as_ref().is_ok_and(Option::is_none)
 }
 
@@ -344,16 +344,16 @@ impl Segment {
             live: self.account.live.load(Relaxed),
             deletes: self.account.deletes.load(Relaxed),
             bubbles: meta.bubble_bytes,
-            hint: units_max(meta.records) * UNIT_BYTES as u64,
+            hint: units_max(meta.records) * SEGMENT_UNIT_BYTES as u64,
             is_skipped: self.account.is_skipped.load(Relaxed),
         }
     }
 }
 
-impl Picked {
-    fn of(all: &[Arc<Segment>], weights: &[Weight], range: std::ops::Range<usize>) -> Picked {
+impl PickedSegments {
+    fn of(all: &[Arc<Segment>], weights: &[Weight], range: std::ops::Range<usize>) -> PickedSegments {
         let order_behind = all.get(range.end).map_or(u64::MAX, |segment| segment.order);
-        Picked {
+        PickedSegments {
             deletes: needs_deletes(&weights[..range.start]),
             order_behind,
             segments: all[range].to_vec(),

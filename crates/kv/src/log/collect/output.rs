@@ -1,10 +1,10 @@
 //! A segment that is made of what others still hold.
 
-use crate::freewrite::{Piece, Planner, Totals, Verdict};
+use crate::freewrite::{IslandPart, Planner, Totals, Verdict};
 use crate::journal::SegmentMeta;
-use crate::log::core::Begun;
+use crate::log::core::NewTable;
 use crate::log::foot::Origin;
-use crate::log::hint::{Note, UNIT_BYTES};
+use crate::log::hint::{Note, SEGMENT_UNIT_BYTES};
 use crate::log::record::write_bubble;
 use crate::log::segment::{finish, start};
 use crate::log::writer::table_bytes;
@@ -41,7 +41,7 @@ pub(crate) struct Source<'a> {
 
 /// See the module.
 pub(crate) struct Output {
-    pub begun: Begun,
+    pub begun: NewTable,
     origin: Origin,
     /// Written records, as the hint will say.
     pub notes: Vec<Note>,
@@ -57,14 +57,14 @@ pub(crate) struct Output {
 }
 
 /// What is known of an output when it is safe.
-pub(crate) struct Done {
+pub(crate) struct FinishedSegment {
     pub meta: SegmentMeta,
     pub totals: Totals,
     pub relinked: u64,
 }
 
 impl Output {
-    pub(crate) fn new(begun: Begun, origin: Origin, reuse: Reuse, planner: Planner) -> Output {
+    pub(crate) fn new(begun: NewTable, origin: Origin, reuse: Reuse, planner: Planner) -> Output {
         let tail = start().to_vec();
         let at = tail.len() as u64;
         let notes = Vec::new();
@@ -126,7 +126,7 @@ impl Output {
     }
 
     /// The bubble that these parts are worth, all together.
-    fn island(&mut self, table: u64, parts: &[Part]) -> Option<Piece> {
+    fn island(&mut self, table: u64, parts: &[Part]) -> Option<IslandPart> {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return None };
         let (from, to) = self.units(first.offset, last.end());
         if self.reuse == Reuse::Off || from >= to {
@@ -134,7 +134,7 @@ impl Output {
         }
         let inherited = parts.iter().filter(|part| part.note.is_none()).map(|part| part.bytes as u64).sum();
         let bubble = self.planner.bubble(first.offset as u64, self.at);
-        let piece = Piece { bubble, bytes: (to - from) as u64, inherited };
+        let piece = IslandPart { bubble, bytes: (to - from) as u64, inherited };
         let is_worth = self.planner.judge(self.at, piece, piece.bytes, true) == Verdict::Keep
             && (self.reuse != Reuse::Relink
                 || self.begun.table.would_share(piece.bytes, Stored { table, offset: from as u64 }));
@@ -152,7 +152,7 @@ impl Output {
         &mut self,
         source: Source<'_>,
         parts: &[Part],
-        piece: Piece,
+        piece: IslandPart,
         moved: &mut impl FnMut(&Note, u64),
     ) -> Result<()> {
         self.planner.keep(self.at, piece);
@@ -204,14 +204,14 @@ impl Output {
 
     /// Hands whole units to the medium.
     fn flush(&mut self) -> Result<()> {
-        let whole = self.tail.len() / UNIT_BYTES * UNIT_BYTES;
+        let whole = self.tail.len() / SEGMENT_UNIT_BYTES * SEGMENT_UNIT_BYTES;
         self.begun.table.append(&self.tail[..whole])?;
         self.tail.drain(..whole);
         Ok(())
     }
 
     /// Ends it; it is safe then. `consumed` segments were copied completely so far.
-    pub(crate) fn finish(mut self, seed: u64, consumed: usize) -> Result<Done> {
+    pub(crate) fn finish(mut self, seed: u64, consumed: usize) -> Result<FinishedSegment> {
         self.notes.sort_unstable();
         let totals = self.planner.totals();
         let meta = SegmentMeta {
@@ -225,6 +225,6 @@ impl Output {
         let origin = Origin { consumed, ..self.origin };
         let written_bubbles = totals.bubble_bytes;
         let meta = finish(self.begun.table, self.tail, &self.notes, (meta, origin), seed, written_bubbles)?;
-        Ok(Done { meta, totals, relinked: self.relinked })
+        Ok(FinishedSegment { meta, totals, relinked: self.relinked })
     }
 }

@@ -30,7 +30,7 @@ fn fill(store: &Store, from: u32, records: u32) {
 /// Does something while there is room for one segment more.
 fn with_room_for_one<T>(core: &Core, what: impl FnOnce() -> T) -> T {
     let mut slots = core.state.lock().slots.clone();
-    slots.resize(core.layout.slots(), false);
+    slots.resize(core.format.slots(), false);
     let free: Vec<usize> = (0..slots.len()).filter(|slot| !slots[*slot]).skip(1).collect();
     free.iter().for_each(|slot| slots[*slot] = true);
     core.state.lock().slots = slots;
@@ -53,7 +53,7 @@ fn what_wins_nothing_is_not_done_again_and_again() {
     let core = &store.core;
     let collect_two = || {
         let (all, weights) = core.weighed();
-        let error = with_room_for_one(core, || core.collect(Picked::of(&all, &weights, 0..2))).err();
+        let error = with_room_for_one(core, || core.collect(PickedSegments::of(&all, &weights, 0..2))).err();
         (error.map(|error| error.kind()), store.stat().collected_bytes)
     };
     // Of the second segment as much as fits into the room that the first one left.
@@ -81,7 +81,7 @@ fn a_dead_segment_with_bubbles_needs_no_table() {
     let core = &store.core;
     let collect_first = || {
         let (all, weights) = core.weighed();
-        core.collect(Picked::of(&all, &weights, 0..1)).unwrap();
+        core.collect(PickedSegments::of(&all, &weights, 0..1)).unwrap();
     };
     collect_first();
     assert!(core.weighed().1[0].bubbles > 0);
@@ -114,13 +114,13 @@ fn what_a_segment_that_stays_deleted_and_put_again_is_not_deleted() {
     let (all, weights) = core.weighed();
     assert_eq!(weights.len(), 4);
     // The other three need two.
-    with_room_for_one(core, || core.collect(Picked::of(&all, &weights, 1..4))).unwrap();
+    with_room_for_one(core, || core.collect(PickedSegments::of(&all, &weights, 1..4))).unwrap();
     let stays = all[3].clone();
     assert_eq!(core.weighed().0.iter().position(|segment| segment.order == stays.order), Some(2));
     assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"2"[..]));
     drop((all, weights));
     let (all, weights) = core.weighed();
-    core.collect(Picked::of(&all, &weights, 2..3)).unwrap();
+    core.collect(PickedSegments::of(&all, &weights, 2..3)).unwrap();
     drop((all, weights, stays));
     assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"2"[..]));
     store.close().unwrap();

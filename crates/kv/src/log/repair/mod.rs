@@ -49,7 +49,7 @@ struct Repair<'a> {
     /// What keys are hashed with.
     seed: u64,
     /// The seed is from a manifest: all twins were marked by it.
-    is_seed_told: bool,
+    is_seed_known: bool,
     /// Segments of the repaired store, and those of them that were written by the repair.
     segments: Vec<SegmentMeta>,
     written: Vec<u64>,
@@ -97,7 +97,7 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
         report: Repaired::default(),
         is_ours: false,
         seed: 0,
-        is_seed_told: false,
+        is_seed_known: false,
         segments: Vec::new(),
         written: Vec::new(),
         taken_logs: BTreeSet::new(),
@@ -109,19 +109,19 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
 
 impl Repair<'_> {
     fn run(mut self) -> Result<Repaired> {
-        let (manifest, said) = self.read_manifest()?;
-        let said = match said {
-            Some(said) if self.is_current(&said)? => Some(said),
+        let (manifest, state) = self.read_manifest()?;
+        let state = match state {
+            Some(state) if self.is_current(&state)? => Some(state),
             _ => None,
         };
-        let logs_stay = match &said {
-            Some(said) => self.told(said),
-            None => self.untold(manifest).map(|()| false),
+        let logs_stay = match &state {
+            Some(state) => self.repair_by_manifest(state),
+            None => self.repair_without_manifest(manifest).map(|()| false),
         };
         let logs_stay = logs_stay.inspect_err(|_| give_up(&**self.media, &self.tables))?;
         match self.report.problems.is_empty() {
             true => Ok(self.report),
-            false => self.install(manifest, said.filter(|_| logs_stay)),
+            false => self.install(manifest, state.filter(|_| logs_stay)),
         }
     }
 
@@ -138,31 +138,31 @@ impl Repair<'_> {
         let read = |number| manifest::read_of(&**self.media, number, self.store).and_then(state_of);
         let (current, number) =
             manifest_in_force(&**self.media, &self.areas, |number| read(number).map(drop))?;
-        let said = number.map(|number| known(read(number))).transpose()?;
+        let state = number.map(|number| known(read(number))).transpose()?;
         self.is_ours = current.map_err(|error| self.problem(error)).is_ok();
-        let said = said.and_then(|said| said.map_err(|error| self.problem(error)).ok());
-        Ok((number, said))
+        let state = state.and_then(|state| state.map_err(|error| self.problem(error)).ok());
+        Ok((number, state))
     }
 
     /// Repairs by a manifest: keeps what is in order. True if the logs are.
-    fn told(&mut self, said: &ManifestState) -> Result<bool> {
-        (self.seed, self.is_seed_told, self.last_seq) = (said.seed, true, said.floors.last_seq);
-        self.lifetime = said.lifetime.clone();
-        self.numbers.fetch_max(said.next_number, Relaxed);
+    fn repair_by_manifest(&mut self, state: &ManifestState) -> Result<bool> {
+        (self.seed, self.is_seed_known, self.last_seq) = (state.seed, true, state.floors.last_seq);
+        self.lifetime = state.lifetime.clone();
+        self.numbers.fetch_max(state.next_number, Relaxed);
         // Nothing is written where logs are of another store.
-        let read = known(read_logs(&**self.media, &self.areas, said, (self.store, Ending::Strict)))?;
-        self.told_segments(said)?;
+        let read = known(read_logs(&**self.media, &self.areas, state, (self.store, Ending::Strict)))?;
+        self.keep_listed_segments(state)?;
         let Err(error) = read else { return Ok(true) };
         self.problem(error);
         self.report.logs_damaged += 1;
-        let mut batches = self.salvage_logs(said.floors.log_floor)?;
-        self.report.entries_lost += missing(&mut batches, said.floors.last_seq);
+        let mut batches = self.salvage_logs(state.floors.log_floor)?;
+        self.report.entries_lost += missing(&mut batches, state.floors.last_seq);
         Ok(false)
     }
 
     /// Repairs without a manifest, or with only a part of one.
-    fn untold(&mut self, manifest: Option<u64>) -> Result<()> {
-        self.report.untold = true;
+    fn repair_without_manifest(&mut self, manifest: Option<u64>) -> Result<()> {
+        self.report.manifest_lost = true;
         let read = |number| manifest::read_what_can_be(&**self.media, number, self.store);
         let edits = manifest.map(read).transpose()?.unwrap_or_default();
         self.is_ours |= !edits.is_empty();
@@ -175,7 +175,7 @@ impl Repair<'_> {
         }
         let mut lifetimes = edits.iter().rev().map(|edit| &edit.lifetime);
         self.lifetime = lifetimes.find(|lifetime| !lifetime.is_empty()).cloned().unwrap_or_default();
-        let log_floor = self.untold_segments(&edits)?;
+        let log_floor = self.rebuild_without_manifest(&edits)?;
         self.salvage_logs(log_floor)?;
         match self.is_ours || !self.segments.is_empty() {
             true => Ok(()),
@@ -241,7 +241,7 @@ impl Repair<'_> {
         let most = cut_bytes(&self.limits, self.media.shape().whole_tables);
         let mut all: Vec<OfLogs> = Vec::new();
         for content in contents {
-            match self.is_seed_told {
+            match self.is_seed_known {
                 true => cut(content.bytes(), most, &mut all),
                 false => cut(&as_twins(content.bytes()), most, &mut all),
             }
@@ -254,15 +254,15 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Puts the new manifest in force, then erases what it does not need. `said` if the logs that it counts on stay.
-    fn install(mut self, manifest: Option<u64>, said: Option<ManifestState>) -> Result<Repaired> {
+    /// Puts the new manifest in force, then erases what it does not need. `state` if the logs that it counts on stay.
+    fn install(mut self, manifest: Option<u64>, state: Option<ManifestState>) -> Result<Repaired> {
         let whole = Edit {
             segments: self.segments.clone(),
             seed: Some(self.seed),
             last_seq: Some(self.last_seq),
             next_number: Some(self.number()),
-            log_floor: said.as_ref().map(|said| said.floors.log_floor),
-            closed: said.as_ref().and_then(|said| said.floors.closed),
+            log_floor: state.as_ref().map(|state| state.floors.log_floor),
+            closed: state.as_ref().and_then(|state| state.floors.closed),
             lifetime: self.lifetime.clone(),
             ..Edit::default()
         };
@@ -275,7 +275,7 @@ impl Repair<'_> {
             comparator: UNORDERED,
             tables: self.segments.iter().map(|meta| meta.number).collect(),
             logs: BTreeSet::new(),
-            logs_stay: said.is_some(),
+            logs_stay: state.is_some(),
         };
         let left = renewed.install(whole, || self.number())?;
         self.report.problems.extend(left);

@@ -6,9 +6,9 @@
 use crate::bytes::u32_at;
 use crate::journal::SegmentMeta;
 use crate::log::foot::Foot;
-use crate::log::hint::{UNIT_BYTES, read_unit};
-use crate::log::record::{HEAD_BYTES, Item, Record, checked_bytes, decode, length_of};
-use crate::log::segment::{Reading, START_BYTES, is_segment};
+use crate::log::hint::{SEGMENT_UNIT_BYTES, read_unit};
+use crate::log::record::{Item, RECORD_HEAD_BYTES, Record, checked_bytes, decode, length_of};
+use crate::log::segment::{ReadContext, START_BYTES, is_segment};
 use crate::media::TableReader;
 use crate::sum::sum_with;
 use std::cell::OnceCell;
@@ -20,18 +20,18 @@ use vellum_codes::Crc32cParts;
 /// Read at a time.
 const READ_BYTES: usize = 1 << 20;
 /// Most bytes that are read of a table of which nothing is known.
-const LOOKED_AT_MAX: u64 = 1 << 30;
+const SALVAGE_BYTES_MAX: u64 = 1 << 30;
 
 /// The foot of a segment's table, and where it ends: some units before the end of the table, if more was to follow.
 /// `None` if it is damaged.
-pub(super) fn foot_of(table: &dyn TableReader, reading: Reading<'_>) -> Result<Option<(Foot, u64)>> {
-    let units = table.bytes()? / UNIT_BYTES as u64;
-    let first = units.saturating_sub(LOOKED_AT_MAX / UNIT_BYTES as u64);
-    let mut unit = [0; UNIT_BYTES];
-    for at in (first..units).rev().map(|unit| unit * UNIT_BYTES as u64) {
+pub(super) fn foot_of(table: &dyn TableReader, reading: ReadContext<'_>) -> Result<Option<(Foot, u64)>> {
+    let units = table.bytes()? / SEGMENT_UNIT_BYTES as u64;
+    let first = units.saturating_sub(SALVAGE_BYTES_MAX / SEGMENT_UNIT_BYTES as u64);
+    let mut unit = [0; SEGMENT_UNIT_BYTES];
+    for at in (first..units).rev().map(|unit| unit * SEGMENT_UNIT_BYTES as u64) {
         let Ok(ready) = table.read(at, &mut unit, reading.class) else { continue };
         reading.env.sleep_until(ready);
-        let end = at + UNIT_BYTES as u64;
+        let end = at + SEGMENT_UNIT_BYTES as u64;
         match Foot::read(&unit) {
             Ok(foot) if foot.hint_at(end).is_some() => return Ok(Some((foot, end))),
             Err(error) if error.kind() == Kind::Unsupported => return Err(error),
@@ -52,15 +52,15 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// `told`: what the manifest or the foot says of it.
+    /// `listed`: what the manifest or the foot says of it.
     pub(super) fn of(
         table: &dyn TableReader,
-        reading: Reading<'_>,
-        told: Option<SegmentMeta>,
+        reading: ReadContext<'_>,
+        listed: Option<SegmentMeta>,
     ) -> Result<Remains> {
-        let end = told.map_or(LOOKED_AT_MAX, |meta| meta.bytes).min(table.bytes()?) as usize;
-        let data_bytes = told.map_or(end, |meta| end.min(meta.data_bytes as usize));
-        let hint = data_bytes.next_multiple_of(UNIT_BYTES)..end.saturating_sub(UNIT_BYTES);
+        let end = listed.map_or(SALVAGE_BYTES_MAX, |meta| meta.bytes).min(table.bytes()?) as usize;
+        let data_bytes = listed.map_or(end, |meta| end.min(meta.data_bytes as usize));
+        let hint = data_bytes.next_multiple_of(SEGMENT_UNIT_BYTES)..end.saturating_sub(SEGMENT_UNIT_BYTES);
         let mut bytes = vec![0; end];
         let read = |at: usize, out: &mut [u8]| {
             let ready = table.read(at as u64, out, reading.class);
@@ -73,8 +73,8 @@ impl Remains {
                 is_any_read = true;
                 continue;
             }
-            for (number, unit) in piece.chunks_mut(UNIT_BYTES).enumerate() {
-                match read(at + number * UNIT_BYTES, unit) {
+            for (number, unit) in piece.chunks_mut(SEGMENT_UNIT_BYTES).enumerate() {
+                match read(at + number * SEGMENT_UNIT_BYTES, unit) {
                     Ok(()) => is_any_read = true,
                     Err(error) => failed = Err(error),
                 }
@@ -119,7 +119,7 @@ impl Remains {
     /// Where records are, if all of the hint can be read.
     fn hinted(&self) -> Option<BTreeSet<usize>> {
         let (hint, mut notes) = (self.bytes.get(self.hint.clone())?, Vec::new());
-        hint.chunks(UNIT_BYTES).try_for_each(|unit| read_unit(unit, &mut notes))?;
+        hint.chunks(SEGMENT_UNIT_BYTES).try_for_each(|unit| read_unit(unit, &mut notes))?;
         (!notes.is_empty()).then(|| notes.iter().map(|note| note.offset as usize).collect())
     }
 }
@@ -140,7 +140,7 @@ impl Damage<'_> {
         let next = match &self.hinted {
             _ if behind.is_some_and(|at| at == end || self.checks_out(at)) => behind,
             Some(hinted) => hinted.range(at + 1..).copied().find(|at| self.checks_out(*at)),
-            None => (at + HEAD_BYTES..end).step_by(HEAD_BYTES).find(|at| self.checks_out(*at)),
+            None => (at + RECORD_HEAD_BYTES..end).step_by(RECORD_HEAD_BYTES).find(|at| self.checks_out(*at)),
         };
         next.unwrap_or(end)
     }
@@ -149,7 +149,7 @@ impl Damage<'_> {
     fn checks_out(&self, at: usize) -> bool {
         let Some(head) = self.data.get(at..) else { return false };
         length_of(head).is_some_and(|length| {
-            let checked = at + HEAD_BYTES + checked_bytes(head);
+            let checked = at + RECORD_HEAD_BYTES + checked_bytes(head);
             at + length <= self.data.len() && self.parts.crc(at + 4..checked) == u32_at(head, 0)
         })
     }

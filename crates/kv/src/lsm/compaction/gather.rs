@@ -14,7 +14,7 @@
 //!    rewritten is logarithmic in the size of the table.
 
 use super::GRANDPARENTS_MAX;
-use super::Piece;
+use super::MergeRange;
 use super::pick::{Claim, Job, Situation, bounds, bytes_between, is_deleting, with_sharers};
 use crate::journal::LEVELS;
 use crate::lsm::table::Table;
@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Most tables that are considered for one run.
-const LOOKED_AT_MAX: usize = 64;
+const RUN_TABLES_MAX: usize = 64;
 
 /// Which runs of tables are gathered unasked.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +84,7 @@ pub(super) fn unasked(version: &Version, small: &Small, situation: &Situation<'_
     (1..LEVELS).find_map(|level| {
         let tables = &version.levels[level];
         (0..tables.len()).find_map(|at| {
-            let near = &tables[at..tables.len().min(at + LOOKED_AT_MAX)];
+            let near = &tables[at..tables.len().min(at + RUN_TABLES_MAX)];
             let count = small.run(&near[..near.iter().position(is_in_vain).unwrap_or(near.len())])?;
             gathered(version, small, level, &near[..count], situation)
         })
@@ -162,7 +162,7 @@ fn gathered(
     };
     let claim = Claim { tables, replaced, ..Claim::of(level - 1, smallest, largest) };
     let is_possible = situation.is_alone(&claim) && room.fits(tables, lower.len());
-    let piece = Piece::default();
+    let piece = MergeRange::default();
     is_possible.then_some(Job { claim, upper: Vec::new(), lower, unclean, discard: false, is_tight, piece })
 }
 

@@ -22,7 +22,7 @@ pub(crate) const GRANDPARENTS_MAX: u64 = 10;
 const CUTS_PARTS: u64 = 10;
 
 /// See the module.
-pub(crate) struct Layout<'a> {
+pub(crate) struct MergeLayout<'a> {
     sink: TableSink<'a>,
     below: NextLevel<'a>,
     reuse: Reuse,
@@ -35,12 +35,17 @@ pub(crate) struct Layout<'a> {
     declined: bool,
 }
 
-impl<'a> Layout<'a> {
+impl<'a> MergeLayout<'a> {
     /// A layout of the output of `job`.
-    pub(crate) fn new(core: &'a Core, version: &'a Version, job: &Job, sink: TableSink<'a>) -> Layout<'a> {
+    pub(crate) fn new(
+        core: &'a Core,
+        version: &'a Version,
+        job: &Job,
+        sink: TableSink<'a>,
+    ) -> MergeLayout<'a> {
         let below = NextLevel::new(core, version, job);
         let (reuse, policy) = (core.reuse(), core.options.cache_policy);
-        Layout { sink, below, reuse, policy, island: VecDeque::new(), asked: false, declined: false }
+        MergeLayout { sink, below, reuse, policy, island: VecDeque::new(), asked: false, declined: false }
     }
 
     /// Adds the next entry.

@@ -174,7 +174,7 @@ impl Version {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lsm::compaction::{Begun, Small};
+    use crate::lsm::compaction::{PartialMerges, Small};
     use crate::lsm::room::Room;
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
             whole_tables: false,
             is_tight: false,
         };
-        let begun = Begun::default();
+        let begun = PartialMerges::default();
         let situation = Situation::new(&[], &[], &begun, room);
         assert!(rules.pick(&Version::default(), &shape, &situation, 1 << 20).is_none());
         assert_eq!(rules.tired, None, "every flush would be merged at once, and no other table could tire");

@@ -19,7 +19,7 @@ pub(crate) use layout::GRANDPARENTS_MAX;
 pub(crate) use leveldb::LevelDb;
 pub(crate) use output::{FINE_BYTES, TableSink, longest_of_piece};
 pub(crate) use pick::{Claim, Job, Shape, Situation, pick};
-pub(crate) use piece::{Begun, Piece};
+pub(crate) use piece::{MergeRange, PartialMerges};
 pub(crate) use run::run;
 pub(crate) use sweep::Sweep;
 pub(crate) use toll::Toll;

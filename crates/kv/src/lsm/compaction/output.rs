@@ -1,12 +1,12 @@
 //! Writes entries in order to as many tables as they need.
 
-use crate::freewrite::{Piece, Planner, ReuseStat, Verdict};
+use crate::freewrite::{IslandPart, Planner, ReuseStat, Verdict};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::lsm::core::Core;
 use crate::lsm::kept_log::Pointer;
-use crate::lsm::room::Taken;
-use crate::lsm::table::{Grain, Kept, Library, Lineage, StoredLeaf, Table, TableBuilder};
+use crate::lsm::room::RoomTaken;
+use crate::lsm::table::{Grain, Library, Lineage, StoredLeaf, StoredSpan, Table, TableBuilder};
 use crate::media::{Intent, Media, TableWriter};
 use crate::options::{Compression, Options, Reuse};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(crate) struct TableSink<'a> {
     reused: ReuseStat,
     finished: bool,
     /// Counts the room taken.
-    taken: Taken,
+    taken: RoomTaken,
     /// Buffer for an encoded pointer.
     stored: Vec<u8>,
 }
@@ -95,7 +95,7 @@ impl<'a> TableSink<'a> {
     }
 
     /// Counts the room it takes in `taken`.
-    pub(crate) fn counting(mut self, taken: &Taken) -> TableSink<'a> {
+    pub(crate) fn counting(mut self, taken: &RoomTaken) -> TableSink<'a> {
         self.taken = taken.clone();
         self
     }
@@ -127,7 +127,7 @@ impl<'a> TableSink<'a> {
             done,
             reused: ReuseStat::default(),
             finished: false,
-            taken: Taken::default(),
+            taken: RoomTaken::default(),
             stored: Vec::new(),
         }
     }
@@ -328,10 +328,10 @@ impl<'a> TableSink<'a> {
 
 impl Open {
     /// Describes `leaf`, if it came next, to the planner.
-    fn piece(&self, leaf: &StoredLeaf) -> Piece {
+    fn piece(&self, leaf: &StoredLeaf) -> IslandPart {
         let bubble = self.planner.bubble(leaf.from.offset, self.builder.tail() as u64);
         let inherited = if leaf.is_loose() { leaf.padding() as u64 } else { 0 };
-        Piece { bubble, bytes: leaf.bytes.len() as u64, inherited }
+        IslandPart { bubble, bytes: leaf.bytes.len() as u64, inherited }
     }
 
     fn hand_over(&mut self, library: Option<&Library>) -> Result<()> {
@@ -353,7 +353,7 @@ impl Medium {
     }
 
     /// Appends `bytes`; those parts that are `kept` as stored bytes.
-    fn append(&mut self, bytes: &[u8], kept: &[Kept]) -> Result<()> {
+    fn append(&mut self, bytes: &[u8], kept: &[StoredSpan]) -> Result<()> {
         let mut at = 0;
         let kept = if self.relinks { kept } else { &[] };
         for island in islands(kept) {
@@ -385,8 +385,8 @@ fn grain(media: &dyn Media, options: &Options) -> Grain {
 }
 
 /// Joins leaves that are adjacent both here and where they are stored.
-fn islands(kept: &[Kept]) -> Vec<Kept> {
-    let mut islands: Vec<Kept> = Vec::new();
+fn islands(kept: &[StoredSpan]) -> Vec<StoredSpan> {
+    let mut islands: Vec<StoredSpan> = Vec::new();
     for leaf in kept {
         match islands.last_mut() {
             Some(island) if island.goes_on_with(leaf) => island.bytes += leaf.bytes,

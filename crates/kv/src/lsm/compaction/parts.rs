@@ -1,7 +1,7 @@
 //! Splits a job into parts by key, each merged by its own task. One edit installs the results of all.
 
 use super::run::merge_piece;
-use super::{Job, Piece};
+use super::{Job, MergeRange};
 use crate::journal::TableMeta;
 use crate::lsm::core::{Core, State};
 use crate::lsm::table::LeavesRead;
@@ -51,11 +51,11 @@ fn in_parts(
     job: &Job,
     version: &Arc<Version>,
     parallelism: Parallelism,
-    mut pieces: Vec<Piece>,
+    mut pieces: Vec<MergeRange>,
 ) -> Merged {
     let own = pieces.pop().unwrap_or_default();
     let leaves_read = (!pieces.is_empty()).then(LeavesRead::default);
-    let spawn = |piece: Piece| {
+    let spawn = |piece: MergeRange| {
         let result = Arc::new(Mutex::new(Ok(None)));
         let (core_of_task, job, version) = (core.clone(), job.clone(), version.clone());
         let (of_task, leaves) = (result.clone(), leaves_read.clone());
@@ -111,7 +111,7 @@ fn joined(core: &Core, all: Vec<Merged>) -> Merged {
 }
 
 /// Splits the job's keys into at most `parts` pieces of about equal size.
-fn pieces(job: &Job, parts: usize) -> Result<Vec<Piece>> {
+fn pieces(job: &Job, parts: usize) -> Result<Vec<MergeRange>> {
     let mut keys = Vec::new();
     if parts > 1 {
         for (_, table) in job.replaced() {
@@ -127,7 +127,7 @@ fn pieces(job: &Job, parts: usize) -> Result<Vec<Piece>> {
         if let Some(last) = pieces.last_mut() {
             last.until = Some(bound.clone());
         }
-        pieces.push(Piece { after: Some(bound), until: None });
+        pieces.push(MergeRange { after: Some(bound), until: None });
     }
     Ok(pieces)
 }

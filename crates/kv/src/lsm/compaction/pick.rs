@@ -5,10 +5,10 @@
 //! (FlashKV, section 3.3).
 
 use super::gather::{self, Gather, Small};
-use super::piece::{Begun, Done, Piece, Progress};
+use super::piece::{MergeRange, MergedPart, PartialMerges, Progress};
 use crate::journal::{LEVELS, TableMeta};
 use crate::lsm::manual::Request;
-use crate::lsm::room::{Room, Taken};
+use crate::lsm::room::{Room, RoomTaken};
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;
 use std::collections::BTreeSet;
@@ -29,13 +29,13 @@ pub(crate) struct Claim {
     /// Room of the tables that it replaces, in tables.
     pub replaced: u64,
     /// Room that its output has taken so far.
-    pub taken: Taken,
+    pub taken: RoomTaken,
 }
 
 impl Claim {
     /// The claim of a job that creates and replaces no tables.
     pub(crate) fn of(level: usize, smallest: Vec<u8>, largest: Vec<u8>) -> Claim {
-        Claim { level, smallest, largest, tables: 0, replaced: 0, taken: Taken::default() }
+        Claim { level, smallest, largest, tables: 0, replaced: 0, taken: RoomTaken::default() }
     }
 
     /// Tables that it may still create.
@@ -71,7 +71,7 @@ pub(crate) struct Job {
     /// It was planned with no allowance beyond its inputs: tables end only where they are full.
     pub is_tight: bool,
     /// Range of keys of the upper tables to be merged. All keys of the lower tables belong to it.
-    pub piece: Piece,
+    pub piece: MergeRange,
 }
 
 /// What decides besides the version: running jobs, requests and room.
@@ -84,7 +84,7 @@ pub(crate) struct Situation<'a> {
     /// Tables that are not gathered unless asked for.
     pub in_vain: &'a BTreeSet<u64>,
     /// Merges in pieces that are not complete.
-    pub begun: &'a Begun,
+    pub begun: &'a PartialMerges,
     /// Of what is due what was asked for comes first.
     pub asked_first: bool,
     /// Reads have cost as much as merging level 0 ([`super::Toll`]).
@@ -102,7 +102,7 @@ impl<'a> Situation<'a> {
     pub(crate) fn new(
         running: &'a [Claim],
         requested: &'a [Request],
-        begun: &'a Begun,
+        begun: &'a PartialMerges,
         room: Room,
     ) -> Situation<'a> {
         let room = room.beside(running);
@@ -268,7 +268,7 @@ fn discarded(version: &Version, situation: &Situation<'_>) -> Option<Job> {
                 unclean: true,
                 discard: true,
                 is_tight: false,
-                piece: Piece::default(),
+                piece: MergeRange::default(),
             })
         })
     })
@@ -346,7 +346,7 @@ pub(super) fn job_of(
         return None;
     }
     let is_tight = situation.room.is_tight;
-    let job = Job { claim, upper, lower, unclean, discard: false, is_tight, piece: Piece::default() };
+    let job = Job { claim, upper, lower, unclean, discard: false, is_tight, piece: MergeRange::default() };
     let kept = situation.room.filled_by(bytes_of(&job.upper) + bytes_of(&job.lower)) + 1;
     if situation.has_room_for(&job, kept) || job.is_move() {
         Some(job)
@@ -458,10 +458,10 @@ impl Job {
         self.is_tight && self.upper.is_empty()
     }
     /// What is noted of the piece when it was merged.
-    pub(crate) fn done(&self, room: &Room) -> Done {
+    pub(crate) fn done(&self, room: &Room) -> MergedPart {
         let made = self.claim.taken.tables(room).saturating_sub(self.claim.replaced);
         let upper = self.upper.iter().map(|table| table.meta.number).collect();
-        Done { level: self.claim.level, upper, piece: self.piece.clone(), made }
+        MergedPart { level: self.claim.level, upper, piece: self.piece.clone(), made }
     }
     /// True if a request concerns tables that it merges down.
     pub(crate) fn is_asked_for(&self, requested: &[Request]) -> bool {

@@ -18,22 +18,22 @@ use std::sync::Arc;
 
 /// The key range of a piece.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct MergeRange {
     /// Exclusive lower bound; `None` in the first piece.
     pub after: Option<Vec<u8>>,
     /// Inclusive upper bound; `None` in the last piece.
     pub until: Option<Vec<u8>>,
 }
 
-impl Piece {
+impl MergeRange {
     pub(crate) fn is_all(&self) -> bool {
-        *self == Piece::default()
+        *self == MergeRange::default()
     }
 }
 
 /// The merges in pieces that are not complete, in the order in which they were begun.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Begun(Vec<Progress>);
+pub(crate) struct PartialMerges(Vec<Progress>);
 
 /// Progress of a merge in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,20 +48,20 @@ pub(super) struct Progress {
 }
 
 /// A piece that was merged.
-pub(crate) struct Done {
+pub(crate) struct MergedPart {
     pub level: usize,
     /// Numbers of the upper tables.
     pub upper: Vec<u64>,
-    pub piece: Piece,
+    pub piece: MergeRange,
     /// Tables that it created in excess of those it replaced.
     pub made: u64,
 }
 
-impl Begun {
+impl PartialMerges {
     /// Merges whose upper tables are there, which are returned, too; the one begun last comes first.
     pub(super) fn unfinished(&self, version: &Version) -> impl Iterator<Item = (&Progress, Vec<Arc<Table>>)> {
-        let there = |begun: &'_ Progress| begun.tables(&version.levels[begun.level]);
-        self.0.iter().rev().filter_map(move |begun| Some((begun, there(begun)?)))
+        let present = |begun: &'_ Progress| begun.tables(&version.levels[begun.level]);
+        self.0.iter().rev().filter_map(move |begun| Some((begun, present(begun)?)))
     }
 
     /// How far the merge of these tables is.
@@ -71,8 +71,8 @@ impl Begun {
 
     /// Notes that a piece was merged, which resulted in `version`. What was begun after that merge, or has tables of
     /// it, will begin anew.
-    pub(crate) fn note(&mut self, done: Done, version: &Version) {
-        let Done { level, upper, piece, mut made } = done;
+    pub(crate) fn note(&mut self, done: MergedPart, version: &Version) {
+        let MergedPart { level, upper, piece, mut made } = done;
         if let Some(at) = self.0.iter().position(|begun| (begun.level, &begun.upper) == (level, &upper)) {
             made += if piece.after.is_some() { self.0[at].made } else { 0 };
             self.0.truncate(at);
@@ -87,9 +87,9 @@ impl Begun {
 impl Progress {
     /// The upper tables, if all of them are still in `level`.
     fn tables(&self, level: &[Arc<Table>]) -> Option<Vec<Arc<Table>>> {
-        let there = level.iter().filter(|table| self.upper.contains(&table.meta.number));
-        let there: Vec<Arc<Table>> = there.cloned().collect();
-        (there.len() == self.upper.len()).then_some(there)
+        let present = level.iter().filter(|table| self.upper.contains(&table.meta.number));
+        let present: Vec<Arc<Table>> = present.cloned().collect();
+        (present.len() == self.upper.len()).then_some(present)
     }
 
     fn is_of(&self, level: usize, upper: &[Arc<Table>]) -> bool {

@@ -1,16 +1,16 @@
 //! Execution of a compaction: its whole result is installed by one edit, or not at all. It is abandoned when the store
 //! is being closed.
 
-use super::layout::{Deeper, Layout};
+use super::layout::{Deeper, MergeLayout};
 use super::parts::{self, Merged};
-use super::{Job, Piece, Sweep, TableSink, Work};
+use super::{Job, MergeRange, Sweep, TableSink, Work};
 use crate::journal::Edit;
 use crate::key::Stamp;
 use crate::lifetime::cause_of;
 use crate::lsm::core::{Core, State};
 use crate::lsm::level::stream_of;
 use crate::lsm::merge::{Merge, Stream};
-use crate::lsm::table::{LeavesRead, Reading, StoredLeaf, Table, TableStream};
+use crate::lsm::table::{LeavesRead, StoredLeaf, StreamOptions, Table, TableStream};
 use crate::lsm::version::Version;
 use crate::media::{Intent, Parallelism};
 use crate::options::Reuse;
@@ -64,8 +64,8 @@ impl State {
     pub(crate) fn leave_alone(&mut self, version: &Version, tables: impl IntoIterator<Item = u64>) {
         let mut tables = tables.into_iter().peekable();
         if tables.peek().is_some() {
-            let there: BTreeSet<u64> = version.levels.iter().flatten().map(|t| t.meta.number).collect();
-            self.gathered_in_vain.retain(|number| there.contains(number));
+            let present: BTreeSet<u64> = version.levels.iter().flatten().map(|t| t.meta.number).collect();
+            self.gathered_in_vain.retain(|number| present.contains(number));
             self.gathered_in_vain.extend(tables);
         }
     }
@@ -87,7 +87,7 @@ pub(super) fn merge_piece(
     core: &Core,
     job: &Job,
     version: &Version,
-    piece: &Piece,
+    piece: &MergeRange,
     parallelism: Parallelism,
     leaves_read: Option<LeavesRead>,
 ) -> Merged {
@@ -96,20 +96,21 @@ pub(super) fn merge_piece(
     let empties_level0 = level == 1 && !job.upper.is_empty();
     let class = if empties_level0 { IoClass::UrgentCompaction } else { IoClass::Background };
     let inputs = 1 + if level == 1 { job.upper.len() } else { 1 };
-    let reading = Reading::beside(class, inputs, core.options.compaction_bytes).telling(leaves_read);
+    let options =
+        StreamOptions::beside(class, inputs, core.options.compaction_bytes).reporting_to(leaves_read);
     let mut sources: Vec<Box<dyn Stream>> = Vec::new();
     match level {
         1 => {
             let stream =
-                |table: &Arc<Table>| TableStream::within(table.clone(), reading.clone(), piece.clone());
+                |table: &Arc<Table>| TableStream::within(table.clone(), options.clone(), piece.clone());
             job.upper.iter().for_each(|table| sources.push(Box::new(stream(table))));
         }
-        _ => sources.push(Box::new(stream_of(job.upper.clone(), reading.clone(), piece.clone()))),
+        _ => sources.push(Box::new(stream_of(job.upper.clone(), options.clone(), piece.clone()))),
     }
     // In a merge in pieces the lower tables are merged whole, including the last one of the previous piece.
     let of_lower =
-        Piece { after: if job.piece.is_all() { piece.after.clone() } else { None }, ..piece.clone() };
-    sources.push(Box::new(stream_of(job.lower.clone(), reading, of_lower)));
+        MergeRange { after: if job.piece.is_all() { piece.after.clone() } else { None }, ..piece.clone() };
+    sources.push(Box::new(stream_of(job.lower.clone(), options, of_lower)));
     let mut merge = Merge::new(sources);
     let intent = Intent { cause: cause_of(level), class, parallelism };
     let replaced = job.replaced().map(|(_, table)| table.meta.number);
@@ -120,7 +121,7 @@ pub(super) fn merge_piece(
     let mut out = Out {
         sweep: Sweep::of(core, version),
         deeper: Deeper::new(version, level),
-        layout: Layout::new(core, version, job, sink),
+        layout: MergeLayout::new(core, version, job, sink),
         work: Work::new(core),
     };
     let keeps = core.reuse() != Reuse::Off;
@@ -159,7 +160,7 @@ pub(super) fn merge_piece(
 struct Out<'a> {
     sweep: Sweep,
     deeper: Deeper<'a>,
-    layout: Layout<'a>,
+    layout: MergeLayout<'a>,
     work: Work<'a>,
 }
 

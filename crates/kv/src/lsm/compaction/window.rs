@@ -13,11 +13,11 @@ const ENOUGH: u64 = 100;
 #[derive(Default)]
 pub(crate) struct Window {
     reads: Striped,
-    at: Mutex<At>,
+    state: Mutex<WindowState>,
 }
 
 #[derive(Default)]
-struct At {
+struct WindowState {
     /// Sequence number when the window began.
     began: u64,
     /// Result of the last window with enough requests.
@@ -34,16 +34,16 @@ impl Window {
     /// Called when a compaction into `level` begins: returns how to write it. Begins a new window if the current one
     /// has enough requests. Writes are counted by `last_seq`, the newest sequence number.
     pub(crate) fn turn(&self, last_seq: u64, level: usize) -> Parallelism {
-        let mut at = self.at.lock();
-        let writes = last_seq.saturating_sub(at.began);
+        let mut state = self.state.lock();
+        let writes = last_seq.saturating_sub(state.began);
         let reads = self.reads.total();
         if reads + writes >= ENOUGH {
             self.reads.reset();
-            at.began = last_seq;
-            at.few_writes = writes * 100 < (reads + writes) * WRITES_FEW_PERCENT;
+            state.began = last_seq;
+            state.few_writes = writes * 100 < (reads + writes) * WRITES_FEW_PERCENT;
         }
         // Compaction of level 0 always gets all channels: level 0 must not fill up.
-        if level > 1 && at.few_writes { Parallelism::Half } else { Parallelism::Full }
+        if level > 1 && state.few_writes { Parallelism::Half } else { Parallelism::Full }
     }
 }
 

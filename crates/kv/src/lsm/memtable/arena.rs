@@ -13,14 +13,14 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// The place of an entry of a batch in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ArenaOffset {
     chunk: u32,
     offset: u32,
 }
 
-impl Place {
-    pub(crate) fn after(self, bytes: usize) -> Place {
-        Place { offset: self.offset + bytes as u32, ..self }
+impl ArenaOffset {
+    pub(crate) fn after(self, bytes: usize) -> ArenaOffset {
+        ArenaOffset { offset: self.offset + bytes as u32, ..self }
     }
 }
 
@@ -104,7 +104,7 @@ impl Arena {
     }
 
     /// Stores `payload` contiguously, with its place in a log. The place must be given for all payloads or for none.
-    pub(crate) fn push(&mut self, payload: &[u8], in_log: Option<LogPlace>) -> Place {
+    pub(crate) fn push(&mut self, payload: &[u8], in_log: Option<LogPlace>) -> ArenaOffset {
         let is_full = |chunk: &Chunk| chunk.bytes.capacity() - chunk.bytes.len() < payload.len();
         if self.chunks.last().is_none_or(is_full) {
             let bytes = self.spare.take(payload.len());
@@ -122,19 +122,19 @@ impl Arena {
             let offset = u32::try_from(offset).expect("a log has 4 GiB at most");
             chunk.marks.push(Mark { at, log: self.logs.len() as u32 - 1, offset });
         }
-        Place { chunk: index as u32, offset: at }
+        ArenaOffset { chunk: index as u32, offset: at }
     }
 
     /// The entry at `place`.
     #[inline]
-    pub(crate) fn entry(&self, place: Place) -> BatchEntry<'_> {
+    pub(crate) fn entry(&self, place: ArenaOffset) -> BatchEntry<'_> {
         let bytes = &self.chunks[place.chunk as usize].bytes[place.offset as usize..];
         decode_entry(bytes).expect("batches are checked before they come here").0
     }
 
     /// Prefetches the entry at `place`.
     #[inline]
-    pub(crate) fn prefetch(&self, place: Place) {
+    pub(crate) fn prefetch(&self, place: ArenaOffset) {
         let (bytes, offset) = (&self.chunks[place.chunk as usize].bytes, place.offset as usize);
         vellum_codes::prefetch(bytes, offset);
         vellum_codes::prefetch(bytes, offset + vellum_codes::CACHE_LINE_BYTES);
@@ -142,12 +142,12 @@ impl Arena {
 
     /// The key at `place`.
     #[inline]
-    pub(crate) fn key(&self, place: Place) -> &[u8] {
+    pub(crate) fn key(&self, place: ArenaOffset) -> &[u8] {
         self.entry(place).key
     }
 
     /// The place in a log of the value of the entry at `place`, if known and worth a pointer.
-    pub(crate) fn value_in_log(&self, place: Place) -> Option<LogPlace> {
+    pub(crate) fn value_in_log(&self, place: ArenaOffset) -> Option<LogPlace> {
         let chunk = &self.chunks[place.chunk as usize];
         let (entry, bytes) = decode_entry(&chunk.bytes[place.offset as usize..])?;
         if entry.value.len() < POINTED_BYTES_MIN {

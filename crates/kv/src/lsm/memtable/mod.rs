@@ -15,7 +15,7 @@ use crate::batch::{BatchEntry, decode_entry};
 use crate::key::{EntryKind, Stamp};
 use crate::lsm::iter::Range;
 use crate::lsm::table::hash;
-use arena::{Arena, Place};
+use arena::{Arena, ArenaOffset};
 use filter::Filter;
 use tree::{Position, Slot, Tree};
 use vellum_base::sync::RwLock;
@@ -135,7 +135,7 @@ impl Memtable {
 
 impl Inner {
     #[inline]
-    fn entry(&self, place: Place) -> BatchEntry<'_> {
+    fn entry(&self, place: ArenaOffset) -> BatchEntry<'_> {
         self.arena.entry(place)
     }
 

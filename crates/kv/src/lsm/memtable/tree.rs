@@ -8,7 +8,7 @@
 //!    counts as below everything.
 //! 3. No row is empty, but for the only row of an empty tree.
 
-use super::arena::{Arena, Place};
+use super::arena::{Arena, ArenaOffset};
 use crate::bytes::shared_len;
 use crate::key::{Stamp, compare};
 use crate::lsm::fences::pack;
@@ -21,7 +21,7 @@ const CHILDREN_MAX: usize = 128;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub stamp: Stamp,
-    pub place: Place,
+    pub place: ArenaOffset,
 }
 
 #[derive(Default)]

@@ -39,15 +39,16 @@ impl Repair<'_> {
         number: u64,
         level: usize,
         logs: &BTreeSet<u64>,
-        told: Option<&TableMeta>,
+        listed: Option<&TableMeta>,
     ) -> Result<Vec<TableMeta>> {
         let memtable = Arc::new(Memtable::default());
-        let last_seq = told.map_or(SEQ_STORED_MAX, |meta| meta.seq_max);
+        let last_seq = listed.map_or(SEQ_STORED_MAX, |meta| meta.seq_max);
         self.take_flushed(&memtable, logs, last_seq)?;
-        self.take_table(&memtable, number, told)?;
+        self.take_table(&memtable, number, listed)?;
         let mut sweep = Sweep::new(Vec::new(), self.keyspaces.dead().collect());
-        let is_own =
-            |key: &[u8], stamp: Stamp| told.is_none_or(|meta| meta.may_have(key)) && stamp.seq() <= last_seq;
+        let is_own = |key: &[u8], stamp: Stamp| {
+            listed.is_none_or(|meta| meta.may_have(key)) && stamp.seq() <= last_seq
+        };
         let (mut sink, mut saved, mut spaces) = (self.sink(level), 0, BTreeSet::new());
         let mut entry = MemtableCursor::new(memtable);
         entry.first()?;
@@ -61,7 +62,7 @@ impl Repair<'_> {
         }
         let tables = sink.finish()?;
         self.spaces.extend(spaces);
-        self.report.entries_lost += told.map_or(0, |meta| meta.entries.saturating_sub(saved));
+        self.report.entries_lost += listed.map_or(0, |meta| meta.entries.saturating_sub(saved));
         match saved {
             0 => self.report.tables_lost += 1,
             _ => self.report.tables_rewritten += 1,
@@ -90,8 +91,13 @@ impl Repair<'_> {
     }
 
     /// Takes what a table holds and the memtable does not.
-    fn take_table(&mut self, memtable: &Arc<Memtable>, number: u64, told: Option<&TableMeta>) -> Result<()> {
-        let reader = match known(self.reader_of(number, told))? {
+    fn take_table(
+        &mut self,
+        memtable: &Arc<Memtable>,
+        number: u64,
+        listed: Option<&TableMeta>,
+    ) -> Result<()> {
+        let reader = match known(self.reader_of(number, listed))? {
             Ok(reader) => reader,
             Err(error) => {
                 self.problem(error);
@@ -99,14 +105,14 @@ impl Repair<'_> {
             }
         };
         let mut values = Values::new(&**self.media, self.env);
-        let mut there = MemtableCursor::new(memtable.clone());
+        let mut entries = MemtableCursor::new(memtable.clone());
         let (mut payload, mut is_empty) = (Vec::new(), true);
         let unit_bytes = self.unit_bytes_of(&*reader);
         let salvaged = salvage(&*reader, &**self.env, unit_bytes, |key, stored, value| {
             is_empty = false;
             let stamp = stored.shown();
-            there.seek(key, stamp)?;
-            if there.is_valid() && (there.key(), there.stamp()) == (key, stamp) {
+            entries.seek(key, stamp)?;
+            if entries.is_valid() && (entries.key(), entries.stamp()) == (key, stamp) {
                 return Ok(());
             }
             let value = if stored.is_in_log() { values.of(value) } else { Some(value) };
@@ -119,7 +125,7 @@ impl Repair<'_> {
             Ok(())
         });
         values.problems()?.for_each(|what| self.problem(format!("table {number}: {what}")));
-        let sum = told.and_then(|told| told.sum);
+        let sum = listed.and_then(|listed| listed.sum);
         // Where there is nothing, nothing is doubtful.
         self.note_salvaged(number, salvaged, sum.filter(|_| !is_empty))
     }

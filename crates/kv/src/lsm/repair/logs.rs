@@ -18,16 +18,16 @@ impl Repair<'_> {
     /// Finds the logs that another store wrote: those of a copied store that tables point into, or once did, and those
     /// that were moved here, perhaps the only copies. An error if a manifest is of another store, or a log that would
     /// be replayed, or if no log is of this store: then it may be CURRENT that was moved.
-    pub(super) fn find_foreign(&mut self, told: Option<&ManifestState>) -> Result<()> {
+    pub(super) fn find_foreign(&mut self, state: Option<&ManifestState>) -> Result<()> {
         let Some(store) = self.store else { return Ok(()) };
-        let kept: BTreeSet<u64> = told.iter().flat_map(|told| told.kept_logs()).collect();
+        let kept: BTreeSet<u64> = state.iter().flat_map(|state| state.kept_logs()).collect();
         let mut own_logs = 0;
         for area in &self.areas {
             let bytes = known(self.media.read_area(*area))?.ok();
             let wrote = bytes.and_then(|bytes| store_of(*area, &bytes));
             let is_foreign = wrote.is_some_and(|wrote| wrote != store);
-            let counts =
-                told.is_some_and(|told| area.number >= told.floors.log_floor && !kept.contains(&area.number));
+            let counts = state
+                .is_some_and(|state| area.number >= state.floors.log_floor && !kept.contains(&area.number));
             match area.kind {
                 AreaKind::Manifest if is_foreign => return Err(of_another_store(*area)),
                 AreaKind::Log if is_foreign && counts => return Err(of_another_store(*area)),
@@ -37,14 +37,14 @@ impl Repair<'_> {
             }
         }
         match self.foreign.first() {
-            Some(log) if told.is_none() && own_logs == 0 => Err(of_another_store(Area::log(*log))),
+            Some(log) if state.is_none() && own_logs == 0 => Err(of_another_store(Area::log(*log))),
             _ => Ok(()),
         }
     }
 
     /// Leaves the logs as they are, and returns true, if they can be read; else takes from them what can be.
-    pub(super) fn told_logs(&mut self, told: &ManifestState) -> Result<bool> {
-        match read_logs(&**self.media, &self.areas, told, (self.store, Ending::Strict)) {
+    pub(super) fn keep_logs(&mut self, state: &ManifestState) -> Result<bool> {
+        match read_logs(&**self.media, &self.areas, state, (self.store, Ending::Strict)) {
             Ok(_) => Ok(true),
             // What cannot be read now, or is of another format, may be whole: it is not given up.
             Err(error) if error.kind() != Kind::Corrupt => Err(error),
@@ -52,11 +52,11 @@ impl Repair<'_> {
                 self.problem(error);
                 self.report.logs_damaged += 1;
                 let logs = self.areas.iter().filter(|area| area.kind == AreaKind::Log);
-                let wanted = logs.map(|area| area.number).filter(|number| *number >= told.floors.log_floor);
-                let kept: BTreeSet<u64> = told.kept_logs().collect();
+                let wanted = logs.map(|area| area.number).filter(|number| *number >= state.floors.log_floor);
+                let kept: BTreeSet<u64> = state.kept_logs().collect();
                 let wanted = wanted.filter(|number| !kept.contains(number));
                 self.salvage_logs(wanted.collect(), &[])?;
-                self.report.entries_lost += missing(&mut self.salvaged, told.floors.last_seq);
+                self.report.entries_lost += missing(&mut self.salvaged, state.floors.last_seq);
                 Ok(false)
             }
         }

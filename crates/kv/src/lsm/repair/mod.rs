@@ -93,29 +93,29 @@ pub fn repair(media: &Arc<dyn Media>, env: &Arc<dyn Env>, options: &Options) -> 
 
 impl Repair<'_> {
     fn run(mut self) -> Result<Repaired> {
-        let (manifest, told) = self.read_manifest()?;
-        let told = match told {
-            Some(told) if self.is_current(&told)? => Some(told),
+        let (manifest, state) = self.read_manifest()?;
+        let state = match state {
+            Some(state) if self.is_current(&state)? => Some(state),
             _ => None,
         };
-        self.find_foreign(told.as_ref())?;
-        let logs_stay = match &told {
-            Some(told) => self.told_tables(told).and_then(|()| self.told_logs(told)),
-            None => self.untold().map(|()| false),
+        self.find_foreign(state.as_ref())?;
+        let logs_stay = match &state {
+            Some(state) => self.keep_listed_tables(state).and_then(|()| self.keep_logs(state)),
+            None => self.repair_without_manifest().map(|()| false),
         };
         let logs_stay = logs_stay.inspect_err(|_| give_up(&**self.media, &self.tables))?;
         if self.report.problems.is_empty() {
             return Ok(self.report);
         }
-        let mut edit = self.whole(told.as_ref().filter(|_| logs_stay));
-        edit.lifetime = told.map(|told| told.lifetime).unwrap_or_default();
+        let mut edit = self.whole(state.as_ref().filter(|_| logs_stay));
+        edit.lifetime = state.map(|state| state.lifetime).unwrap_or_default();
         self.install(manifest, edit, logs_stay)
     }
 
     /// Saves all that can be saved where no manifest says what counts.
-    fn untold(&mut self) -> Result<()> {
-        self.report.untold = true;
-        self.untold_tables()?;
+    fn repair_without_manifest(&mut self) -> Result<()> {
+        self.report.manifest_lost = true;
+        self.rebuild_without_manifest()?;
         let logs = self.areas.iter().filter(|area| area.kind == AreaKind::Log).map(|area| area.number);
         let logs = logs.filter(|log| !self.pointed_logs.contains(log));
         let (foreign, own): (Vec<u64>, Vec<u64>) = logs.partition(|log| self.foreign.contains(log));
@@ -142,18 +142,18 @@ impl Repair<'_> {
         let current = current.map_err(|error| self.problem(error)).ok();
         self.is_ours = current.is_some();
         let Some(number) = number else { return Ok((None, None)) };
-        let told = known(read(number))?;
-        if let Ok(told) = &told {
-            self.keyspaces = told.keyspaces.clone();
+        let state = known(read(number))?;
+        if let Ok(state) = &state {
+            self.keyspaces = state.keyspaces.clone();
             self.is_ours = true;
-            self.last_seq = told.floors.last_seq;
-            self.numbers.fetch_max(told.next_number, Relaxed);
+            self.last_seq = state.floors.last_seq;
+            self.numbers.fetch_max(state.next_number, Relaxed);
         } else {
             let edits = manifest::read_what_can_be(&**self.media, number, self.store)?;
             self.is_ours |= !edits.is_empty();
             edits.iter().for_each(|edit| self.keyspaces.apply(edit));
         }
-        Ok((Some(number), told.map_err(|error| self.problem(error)).ok()))
+        Ok((Some(number), state.map_err(|error| self.problem(error)).ok()))
     }
 
     /// An error if nothing was found that shows that these files are a store's.
@@ -166,17 +166,18 @@ impl Repair<'_> {
 
     /// False if the manifest lost its last edits: there are tables that were made of what is gone, or one that is newer
     /// than all that it names.
-    fn is_current(&mut self, told: &ManifestState) -> Result<bool> {
-        let metas = told.levels.iter().flatten();
+    fn is_current(&mut self, state: &ManifestState) -> Result<bool> {
+        let metas = state.levels.iter().flatten();
         let is_gone = |log: &LogPart| !self.areas.contains(&Area::log(log.number));
         let spoiled = metas.clone().filter(|meta| meta.logs.iter().any(is_gone));
         let [tables, spoiled] =
             [metas.clone().map(|meta| meta.number).collect(), spoiled.map(|meta| meta.number).collect()];
-        let lacks_log = lacks_a_log(&**self.media, &self.areas, self.store, told.floors.log_floor);
-        let named = Named { tables, spoiled, lacks_log, next_number: told.next_number };
+        let lacks_log = lacks_a_log(&**self.media, &self.areas, self.store, state.floors.log_floor);
+        let named = Named { tables, spoiled, lacks_log, next_number: state.next_number };
         let is_current = named.is_current(&self.tables, |number, gone| {
             Ok(self.foot_of_table(number)?.is_some_and(|foot| {
-                gone.has_any(&foot.lineage.merged, number) || lacks_log && foot.seq_max > told.floors.last_seq
+                gone.has_any(&foot.lineage.merged, number)
+                    || lacks_log && foot.seq_max > state.floors.last_seq
             }))
         })?;
         if !is_current {
@@ -197,8 +198,8 @@ impl Repair<'_> {
         let mut whole = Edit {
             last_seq: Some(self.last_seq),
             next_number: Some(self.number()),
-            log_floor: logs.map(|told| told.floors.log_floor),
-            closed: logs.and_then(|told| told.floors.closed),
+            log_floor: logs.map(|state| state.floors.log_floor),
+            closed: logs.and_then(|state| state.floors.closed),
             added: std::mem::take(&mut self.added),
             ..Edit::default()
         };

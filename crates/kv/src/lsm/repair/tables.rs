@@ -7,7 +7,7 @@ use crate::lsm::compaction::{Sweep, TableSink};
 use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::recover::ManifestState;
 use crate::lsm::table::{Foot, Library, Lineage, Salvaged, Table, TableStream, foot_of, salvage};
-use crate::media::{Intent, NAMELESS, Parallelism, TableReader, ToldReader};
+use crate::media::{BoundedReader, Intent, NAMELESS, Parallelism, TableReader};
 use crate::repair::{known, replaced_for_good};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub(super) const INTENT: Intent =
 
 impl Repair<'_> {
     /// Keeps tables where the manifest says, and writes those anew that are damaged.
-    pub(super) fn told_tables(&mut self, told: &ManifestState) -> Result<()> {
-        for (level, metas) in told.levels.iter().enumerate() {
+    pub(super) fn keep_listed_tables(&mut self, state: &ManifestState) -> Result<()> {
+        for (level, metas) in state.levels.iter().enumerate() {
             for meta in metas {
                 let verified = |table: Arc<Table>| table.verify(|_| true).map(|()| table.meta.clone());
                 match self.open(meta).and_then(verified) {
@@ -44,7 +44,7 @@ impl Repair<'_> {
     }
 
     /// Tables that no manifest vouches for: merged where they overlap, else as they are, into the deepest level.
-    pub(super) fn untold_tables(&mut self) -> Result<()> {
+    pub(super) fn rebuild_without_manifest(&mut self) -> Result<()> {
         self.problem(
             "no manifest says which tables count: if one was left behind that is not known to have been merged away, keys that were deleted are back",
         );
@@ -95,9 +95,9 @@ impl Repair<'_> {
         }
         let gone = lineages.iter().flat_map(|lineage| lineage.gone.clone()).collect();
         let merged: Vec<&[u64]> = lineages.iter().map(|lineage| &lineage.merged[..]).collect();
-        let there: BTreeSet<u64> = numbers.iter().copied().collect();
-        let away = replaced_for_good(gone, &merged, |number| there.contains(number));
-        Ok(away.intersection(&there).copied().collect())
+        let present: BTreeSet<u64> = numbers.iter().copied().collect();
+        let replaced = replaced_for_good(gone, &merged, |number| present.contains(number));
+        Ok(replaced.intersection(&present).copied().collect())
     }
 
     /// What a table says of itself, unless that is damaged.
@@ -172,14 +172,14 @@ impl Repair<'_> {
     }
 
     /// The table; an error if its foot and its leaves show that it is not the one that the manifest names.
-    pub(super) fn reader_of(&self, number: u64, told: Option<&TableMeta>) -> Result<Arc<dyn TableReader>> {
+    pub(super) fn reader_of(&self, number: u64, listed: Option<&TableMeta>) -> Result<Arc<dyn TableReader>> {
         let reader = self.media.open_table(number)?;
-        let Some(told) = told else { return Ok(reader) };
-        let reader = ToldReader::on(reader, told.bytes)?;
+        let Some(listed) = listed else { return Ok(reader) };
+        let reader = BoundedReader::on(reader, listed.bytes)?;
         if let Ok(Some((foot, end))) = self.foot_of(&*reader)
-            && (end == told.bytes || reader.bytes().is_ok_and(|bytes| bytes == end))
-            && foot.is_another(told)
-            && self.sum_of(&*reader, foot.unit_bytes)? != told.sum
+            && (end == listed.bytes || reader.bytes().is_ok_and(|bytes| bytes == end))
+            && foot.is_another(listed)
+            && self.sum_of(&*reader, foot.unit_bytes)? != listed.sum
         {
             return Err(Error::corrupt(format!(
                 "table {number}: what is in its place is another table, by its last bytes: nothing is taken of it"
@@ -195,19 +195,19 @@ impl Repair<'_> {
 
     /// Writes what can be read of a table into others; if the manifest names it, only what it can have held: a value
     /// may look like leaves.
-    fn rewrite(&mut self, number: u64, level: usize, told: Option<&TableMeta>) -> Result<Vec<TableMeta>> {
-        let reader = self.reader_of(number, told);
+    fn rewrite(&mut self, number: u64, level: usize, listed: Option<&TableMeta>) -> Result<Vec<TableMeta>> {
+        let reader = self.reader_of(number, listed);
         let foot = reader.as_ref().ok().and_then(|reader| self.foot_of(&**reader).ok().flatten());
-        let sum = told.map_or_else(|| foot.as_ref().and_then(|(foot, _)| foot.sum), |told| told.sum);
+        let sum = listed.map_or_else(|| foot.as_ref().and_then(|(foot, _)| foot.sum), |listed| listed.sum);
         // Sequence number of an ingested table's entries.
-        let own_seq = told.map_or(0, |meta| meta.seq_max);
+        let own_seq = listed.map_or(0, |meta| meta.seq_max);
         let (unit_bytes, own_seq) = match foot {
             Some((foot, _)) if own_seq == 0 => (foot.unit_bytes, foot.seq_floor),
             Some((foot, _)) => (foot.unit_bytes, own_seq),
             None => (self.media.shape().unit_bytes as usize, own_seq),
         };
         let is_own = |key: &[u8], stamp: Stamp| {
-            told.is_none_or(|meta| meta.may_have(key) && stamp.seq() <= meta.seq_max)
+            listed.is_none_or(|meta| meta.may_have(key) && stamp.seq() <= meta.seq_max)
         };
         let mut sink = self.sink(level);
         let (mut saved, mut foreign, mut spaces) = (0, 0, BTreeSet::new());
@@ -234,7 +234,7 @@ impl Repair<'_> {
         }
         // Where nothing is taken, nothing is doubtful.
         self.note_salvaged(number, salvaged, sum.filter(|_| saved > 0))?;
-        self.report.entries_lost += told.map_or(0, |meta| meta.entries.saturating_sub(saved));
+        self.report.entries_lost += listed.map_or(0, |meta| meta.entries.saturating_sub(saved));
         match saved {
             0 => self.report.tables_lost += 1,
             _ => self.report.tables_rewritten += 1,

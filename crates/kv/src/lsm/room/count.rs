@@ -96,9 +96,9 @@ impl Room {
 
 /// Room that a merge has taken so far: its outputs exist beside the tables that they replace.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Taken(Arc<AtomicU64>);
+pub(crate) struct RoomTaken(Arc<AtomicU64>);
 
-impl Taken {
+impl RoomTaken {
     /// Adds a finished table, `relinked` bytes of which are shared with others.
     pub(crate) fn add(&self, bytes: u64, relinked: u64, shape: &MediaShape) {
         let bytes = match (shape.whole_tables, relinked) {
@@ -120,13 +120,13 @@ impl Taken {
     }
 }
 
-impl PartialEq for Taken {
-    fn eq(&self, other: &Taken) -> bool {
+impl PartialEq for RoomTaken {
+    fn eq(&self, other: &RoomTaken) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Taken {}
+impl Eq for RoomTaken {}
 
 /// Tables that merging `inputs` may create: about as many, but not all of them full.
 pub(crate) fn tables_of_merge(inputs: u64) -> u64 {

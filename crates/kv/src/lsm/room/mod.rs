@@ -7,5 +7,5 @@ mod sizes;
 mod wait;
 
 pub(crate) use budget::Budget;
-pub(crate) use count::{Room, Taken, tables_of_merge};
+pub(crate) use count::{Room, RoomTaken, tables_of_merge};
 pub(crate) use sizes::Short;

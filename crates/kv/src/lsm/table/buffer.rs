@@ -14,10 +14,10 @@ const KEPT_BYTES_MIN: usize = 1 << 10;
 const SLACK: usize = 32;
 
 thread_local! {
-    static KEPT: RefCell<Kept> = const { RefCell::new(Kept { oldest_first: VecDeque::new(), bytes: 0 }) };
+    static POOL: RefCell<BufferPool> = const { RefCell::new(BufferPool { oldest_first: VecDeque::new(), bytes: 0 }) };
 }
 
-struct Kept {
+struct BufferPool {
     oldest_first: VecDeque<Vec<u8>>,
     /// Sum of their lengths.
     bytes: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Buffer {
 
 impl Buffer {
     pub(crate) fn new(len: usize) -> Buffer {
-        let kept = KEPT.try_with(|kept| kept.borrow_mut().take(len)); // a thread that ends has none
+        let kept = POOL.try_with(|kept| kept.borrow_mut().take(len)); // a thread that ends has none
         let mut bytes = kept.ok().flatten().unwrap_or_else(|| vec![0; len]);
         if cfg!(debug_assertions) {
             bytes.fill(0xA5); // nobody may count on what it had
@@ -48,7 +48,7 @@ impl Buffer {
     }
 }
 
-impl Kept {
+impl BufferPool {
     /// The newest that has `len` bytes, and not many more.
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         let fitting = len..=len + len / SLACK;
@@ -89,7 +89,7 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        let _ = KEPT.try_with(|kept| kept.borrow_mut().keep(bytes));
+        let _ = POOL.try_with(|kept| kept.borrow_mut().keep(bytes));
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_thread_keeps_no_more_than_its_share_and_of_that_the_newest() {
         let kept = || {
-            KEPT.with_borrow(|kept| {
+            POOL.with_borrow(|kept| {
                 assert_eq!(kept.bytes, kept.oldest_first.iter().map(Vec::len).sum::<usize>());
                 (kept.bytes, kept.oldest_first.back().map_or(0, Vec::len))
             })

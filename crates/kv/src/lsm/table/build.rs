@@ -8,8 +8,8 @@ use super::lineage::Lineage;
 use super::object::{self, OBJECT_BYTES_MAX, ObjectKind};
 use super::pack::{Packer, Step};
 use super::runs::{Edge, Runs};
-use super::stored::{Kept, StoredLeaf};
-use super::warm::{Piece, Warm};
+use super::stored::{StoredLeaf, StoredSpan};
+use super::warm::{Warm, WarmObject};
 use crate::bytes::put_varint;
 use crate::journal::{LogPart, TableMeta};
 use crate::key::{Stamp, separator, separator_bytes};
@@ -41,7 +41,7 @@ pub(crate) struct TableBuilder {
     /// Finished objects that were not taken yet.
     pending: Vec<u8>,
     /// Parts of `pending` that are also stored elsewhere.
-    kept: Vec<Kept>,
+    kept: Vec<StoredSpan>,
     /// Units taken so far.
     units_before: usize,
     leaf: LeafBuilder,
@@ -51,7 +51,7 @@ pub(crate) struct TableBuilder {
     /// The open leaf has an entry that clients read.
     leaf_is_hot: bool,
     /// Closed objects worth keeping in the cache.
-    warm: Vec<Piece>,
+    warm: Vec<WarmObject>,
     /// Compresses leaves; `None` if they are not compressed.
     packer: Option<Packer>,
     index: LeafBuilder,
@@ -75,7 +75,7 @@ pub(crate) struct TableBuilder {
 pub(crate) struct Finished {
     pub tail: Vec<u8>,
     /// Parts of the tail that are also stored elsewhere.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<StoredSpan>,
     /// Objects of the tail that are worth keeping in the cache.
     pub warm: Warm,
     pub meta: TableMeta,
@@ -127,13 +127,13 @@ impl TableBuilder {
         self.meta.entries == 0
     }
     /// Finished objects not taken yet, and the parts of them that are also stored elsewhere.
-    pub(crate) fn pending(&self) -> (&[u8], &[Kept]) {
+    pub(crate) fn pending(&self) -> (&[u8], &[StoredSpan]) {
         (&self.pending, &self.kept)
     }
     /// Takes the list of objects of `pending` that are worth keeping in the cache.
     pub(crate) fn warm(&mut self) -> Warm {
-        let pieces = std::mem::take(&mut self.warm);
-        Warm { pieces, first_unit: self.units_before, unit_bytes: self.grain.unit_bytes }
+        let objects = std::mem::take(&mut self.warm);
+        Warm { objects, first_unit: self.units_before, unit_bytes: self.grain.unit_bytes }
     }
     /// Marks the last entry as one that clients read.
     pub(crate) fn heat(&mut self) {
@@ -221,7 +221,7 @@ impl TableBuilder {
         self.runs = Runs::default();
         self.index_closed(&leaf.first);
         let unit = self.next_unit();
-        self.kept.push(Kept { start: self.pending.len(), bytes: leaf.bytes.len(), from: leaf.from });
+        self.kept.push(StoredSpan { start: self.pending.len(), bytes: leaf.bytes.len(), from: leaf.from });
         self.pending.extend_from_slice(&leaf.bytes);
         let mut last_hash = None;
         leaf.each(|key, stamp, value| {
@@ -371,7 +371,7 @@ impl TableBuilder {
         self.sum = sum_with(self.sum, &self.pending[start..]);
         self.closed = Some((unit, units));
         if std::mem::take(&mut self.leaf_is_hot) {
-            self.warm.push(Piece { unit, units, filter_units: None });
+            self.warm.push(WarmObject { unit, units, filter_units: None });
         }
     }
 
@@ -445,7 +445,11 @@ impl TableBuilder {
         let last = self.index.last_key().to_vec();
         let index_units = self.index.finish(&mut self.pending, ObjectKind::Index, unit_bytes);
         add_place(&mut self.root, &last, &[unit, filter_units, index_units]);
-        self.warm.push(Piece { unit, units: filter_units + index_units, filter_units: Some(filter_units) });
+        self.warm.push(WarmObject {
+            unit,
+            units: filter_units + index_units,
+            filter_units: Some(filter_units),
+        });
     }
 
     /// Ends the table, which has at least one entry.

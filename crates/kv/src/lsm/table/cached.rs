@@ -164,7 +164,7 @@ impl Object {
     pub(crate) fn for_test(bytes: usize) -> Object {
         let (mut builder, mut out) = (super::leaf_build::LeafBuilder::default(), Vec::new());
         builder.add(b"k", crate::key::Stamp(1), b"", 0);
-        builder.finish(&mut out, ObjectKind::Data, super::object::UNIT_BYTES);
+        builder.finish(&mut out, ObjectKind::Data, super::object::TABLE_UNIT_BYTES);
         let leaf = Leaf::check(&out, ObjectKind::Data).expect("a leaf");
         Object::Data { leaf, fences: None, bytes: Bytes::Own(Buffer::new(bytes)), packed: false }
     }

@@ -6,7 +6,7 @@
 //! 2. They exist only for leaves all of whose entries decode.
 
 use super::leaf::{self, Leaf, RawEntry};
-use super::object::HEAD_BYTES;
+use super::object::OBJECT_HEAD_BYTES;
 use crate::key::Stamp;
 use crate::lsm::fences::Fences;
 use std::cmp::Ordering;
@@ -23,10 +23,10 @@ impl EntryFences {
     pub(crate) fn new(leaf: &Leaf, bytes: &[u8]) -> Result<EntryFences> {
         let mut last = Vec::new();
         leaf.last(bytes, &mut last)?;
-        let first = leaf.entry(bytes, HEAD_BYTES)?.map_or(&[][..], |entry| entry.suffix);
+        let first = leaf.entry(bytes, OBJECT_HEAD_BYTES)?.map_or(&[][..], |entry| entry.suffix);
         let mut keys = Fences::between(first, &last, leaf.entries_about());
         let mut offsets = Vec::with_capacity(leaf.entries_about());
-        let (mut offset, mut key_bytes) = (HEAD_BYTES, 0);
+        let (mut offset, mut key_bytes) = (OBJECT_HEAD_BYTES, 0);
         while let Some(entry) = leaf.entry(bytes, offset)? {
             if entry.shared > key_bytes {
                 return Err(leaf::broken());
@@ -100,7 +100,7 @@ impl EntryFences {
 #[cfg(test)]
 mod tests {
     use super::super::leaf_build::LeafBuilder;
-    use super::super::object::{ObjectKind, UNIT_BYTES};
+    use super::super::object::{ObjectKind, TABLE_UNIT_BYTES};
     use super::*;
     use proptest::prelude::*;
 
@@ -122,7 +122,7 @@ mod tests {
             entries.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
             let (mut builder, mut bytes) = (LeafBuilder::default(), Vec::new());
             entries.iter().for_each(|(key, stamp)| builder.add(key, Stamp(*stamp), b"value", 0));
-            builder.finish(&mut bytes, ObjectKind::Data, UNIT_BYTES);
+            builder.finish(&mut bytes, ObjectKind::Data, TABLE_UNIT_BYTES);
             let leaf = Leaf::check(&bytes, ObjectKind::Data).unwrap();
             let fences = EntryFences::new(&leaf, &bytes).unwrap();
             prop_assert_eq!(fences.offsets.len(), entries.len());
@@ -147,9 +147,9 @@ mod tests {
     fn an_entry_that_shares_more_than_there_is_does_not_decode() {
         let (mut builder, mut bytes) = (LeafBuilder::default(), Vec::new());
         [b"key-a", b"key-b"].iter().for_each(|key| builder.add(*key, Stamp(1), b"value", 0));
-        builder.finish(&mut bytes, ObjectKind::Data, UNIT_BYTES);
+        builder.finish(&mut bytes, ObjectKind::Data, TABLE_UNIT_BYTES);
         let leaf = Leaf::check(&bytes, ObjectKind::Data).unwrap();
-        let second = leaf.entry(&bytes, HEAD_BYTES).unwrap().unwrap().next;
+        let second = leaf.entry(&bytes, OBJECT_HEAD_BYTES).unwrap().unwrap().next;
         assert_eq!(bytes[second], 4, "what it shares");
         bytes[second] = 6;
         assert!(EntryFences::new(&leaf, &bytes).is_err());

@@ -1,6 +1,6 @@
 //! Blocked Bloom filter: every key sets its bits within one line of the processor's cache.
 
-use super::object::{self, HEAD_BYTES, Head, ObjectKind};
+use super::object::{self, Head, OBJECT_HEAD_BYTES, ObjectKind};
 use crate::lsm::striped::Striped;
 use vellum_base::{Error, Result};
 
@@ -51,7 +51,7 @@ impl Filter {
     /// False if no key with this hash was put in. `bytes` is what was checked.
     #[inline]
     pub(crate) fn may_hold(&self, bytes: &[u8], hash: u64) -> bool {
-        let block = HEAD_BYTES + block_of(hash, self.blocks) * BLOCK_BYTES;
+        let block = OBJECT_HEAD_BYTES + block_of(hash, self.blocks) * BLOCK_BYTES;
         let block = &bytes[block..block + BLOCK_BYTES];
         bits_of(hash, self.probes).all(|bit| block[bit / 8] & (1 << (bit % 8)) != 0)
     }

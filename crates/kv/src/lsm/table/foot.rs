@@ -1,7 +1,7 @@
 //! The foot, which is the last 4096 bytes of a table: totals, and the place of the root.
 
 use super::lineage::Lineage;
-use super::object::{self, HEAD_BYTES, Head, ObjectKind, UNIT_BYTES, UNIT_BYTES_MIN};
+use super::object::{self, Head, OBJECT_HEAD_BYTES, ObjectKind, TABLE_UNIT_BYTES, UNIT_BYTES_MIN};
 use crate::bytes::{Fields, u32_at};
 use crate::freewrite::UNIT_BYTES_MAX;
 use crate::journal::TableMeta;
@@ -61,7 +61,7 @@ impl Foot {
     pub(crate) fn read(last: &[u8]) -> Result<Foot> {
         let head = Head::parse(last)?;
         head.check(last, ObjectKind::Foot)?;
-        let bytes = &last[HEAD_BYTES..head.length];
+        let bytes = &last[OBJECT_HEAD_BYTES..head.length];
         if bytes.len() < FIXED_BYTES || &bytes[..4] != MAGIC {
             return Err(Error::corrupt("its foot is not one"));
         }
@@ -78,7 +78,7 @@ impl Foot {
             return Err(Error::corrupt("its foot tells of more bytes than any table has"));
         }
         let (root_unit, root_units) = (u32_at(bytes, root), u32_at(bytes, root + 4));
-        let unit_bytes = if version == VERSIONS[0] { Some(UNIT_BYTES) } else { unit_of(&mut fields) };
+        let unit_bytes = if version == VERSIONS[0] { Some(TABLE_UNIT_BYTES) } else { unit_of(&mut fields) };
         let unit_bytes = unit_bytes.ok_or_else(|| Error::corrupt("its units are of impossible length"))?;
         let lacks_sum = || Error::corrupt("its foot has no sum");
         let sum = match version == VERSIONS[2] {
@@ -103,8 +103,8 @@ impl Foot {
     }
 
     /// True if the manifest states another sum: this is not the table that it names.
-    pub(crate) fn is_another(&self, told: &TableMeta) -> bool {
-        told.sum.is_some() && told.sum != self.sum
+    pub(crate) fn is_another(&self, listed: &TableMeta) -> bool {
+        listed.sum.is_some() && listed.sum != self.sum
     }
 
     /// The unit at which the foot begins, after the root.
@@ -126,7 +126,7 @@ mod tests {
     fn a_foot_that_tells_of_too_many_bytes_is_damaged() {
         let read = |data_bytes| {
             let foot = Foot {
-                unit_bytes: UNIT_BYTES,
+                unit_bytes: TABLE_UNIT_BYTES,
                 entries: 1,
                 deletes: 0,
                 seq_min: 1,

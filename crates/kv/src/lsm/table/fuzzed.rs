@@ -18,7 +18,7 @@ fn object(bytes: &[u8], kind: ObjectKind, codec: Codec, plain: Option<usize>) ->
     let start = object::begin(&mut out);
     out.extend_from_slice(payload);
     let plain = plain.unwrap_or(payload.len());
-    object::end_packed(&mut out, start, (kind, codec), restarts, plain, object::UNIT_BYTES);
+    object::end_packed(&mut out, start, (kind, codec), restarts, plain, object::TABLE_UNIT_BYTES);
     out
 }
 

@@ -1,6 +1,6 @@
 //! The grain of a table: its unit, and the size of its leaves.
 
-use super::object::UNIT_BYTES;
+use super::object::TABLE_UNIT_BYTES;
 
 /// Most bytes of a leaf of small entries.
 const LEAF_BYTES_MAX: usize = 16 << 10;
@@ -25,7 +25,7 @@ impl Grain {
     /// For leaves that are rewritten with every merge.
     pub(crate) const fn of(unit_bytes: usize) -> Grain {
         // A leaf takes whole units.
-        let leaf_bytes = if unit_bytes > UNIT_BYTES { unit_bytes } else { UNIT_BYTES };
+        let leaf_bytes = if unit_bytes > TABLE_UNIT_BYTES { unit_bytes } else { TABLE_UNIT_BYTES };
         let leaf_bytes_max = if leaf_bytes > LEAF_BYTES_MAX { leaf_bytes } else { LEAF_BYTES_MAX };
         Grain { unit_bytes, leaf_bytes, leaf_bytes_max, by_runs: false }
     }
@@ -46,6 +46,6 @@ impl Grain {
 
 impl Default for Grain {
     fn default() -> Grain {
-        Grain::of(UNIT_BYTES)
+        Grain::of(TABLE_UNIT_BYTES)
     }
 }

@@ -5,7 +5,7 @@
 //! 2. Nothing else is trusted: an entry that does not decode is an error when it is reached, never a panic.
 
 use super::buffer::Buffer;
-use super::object::{Codec, HEAD_BYTES, Head, ObjectKind};
+use super::object::{Codec, Head, OBJECT_HEAD_BYTES, ObjectKind};
 use super::pack::unpack;
 use crate::bytes::{Fields, shared_len, u32_at};
 use crate::key::Stamp;
@@ -59,8 +59,8 @@ impl Leaf {
         if head.codec == Codec::None {
             return Ok((Leaf::shape(&head, bytes)?, None));
         }
-        let mut plain = Buffer::new(HEAD_BYTES + head.plain);
-        unpack(head.codec, &bytes[HEAD_BYTES..head.length], &mut plain[HEAD_BYTES..])?;
+        let mut plain = Buffer::new(OBJECT_HEAD_BYTES + head.plain);
+        unpack(head.codec, &bytes[OBJECT_HEAD_BYTES..head.length], &mut plain[OBJECT_HEAD_BYTES..])?;
         Ok((Leaf::shape(&head, &plain)?, Some(plain)))
     }
 
@@ -85,14 +85,14 @@ impl Leaf {
         let Some(entries) = head.plain.checked_sub(restarts * 4).filter(|e| restarts > 0 && *e > 0) else {
             return Err(Error::corrupt("leaf: impossible shape"));
         };
-        Ok(Leaf { entries_end: HEAD_BYTES + entries, restarts })
+        Ok(Leaf { entries_end: OBJECT_HEAD_BYTES + entries, restarts })
     }
 
     /// The same, with its restarts verified.
     fn shape(head: &Head, bytes: &[u8]) -> Result<Leaf> {
         let leaf = Leaf::parts(head)?;
         let offsets = (0..leaf.restarts).map(|i| leaf.restart(bytes, i));
-        if leaf.restart(bytes, 0) != HEAD_BYTES || offsets.into_iter().any(|o| o >= leaf.entries_end) {
+        if leaf.restart(bytes, 0) != OBJECT_HEAD_BYTES || offsets.into_iter().any(|o| o >= leaf.entries_end) {
             return Err(Error::corrupt("leaf: a restart points outside"));
         }
         Ok(leaf)
@@ -101,7 +101,7 @@ impl Leaf {
     /// Where the entries of restart `index` begin.
     #[inline]
     fn restart(&self, bytes: &[u8], index: usize) -> usize {
-        HEAD_BYTES.saturating_add(u32_at(bytes, self.entries_end + 4 * index) as usize)
+        OBJECT_HEAD_BYTES.saturating_add(u32_at(bytes, self.entries_end + 4 * index) as usize)
     }
 
     /// Number of entries in a leaf written by us, or up to seven more.
@@ -149,7 +149,7 @@ impl Leaf {
 
     /// How many entries there are.
     pub(crate) fn count(&self, bytes: &[u8]) -> Result<u64> {
-        let (mut offset, mut count) = (HEAD_BYTES, 0);
+        let (mut offset, mut count) = (OBJECT_HEAD_BYTES, 0);
         while let Some(entry) = self.entry(bytes, offset)? {
             (offset, count) = (entry.next, count + 1);
         }
@@ -258,7 +258,7 @@ impl<const KEYS: bool> LeafCursor<KEYS> {
     /// To the first entry.
     pub(crate) fn first(&mut self, leaf: &Leaf, bytes: &[u8]) -> Result<()> {
         self.key.clear();
-        self.load(leaf, bytes, HEAD_BYTES)
+        self.load(leaf, bytes, OBJECT_HEAD_BYTES)
     }
 
     /// To the first entry at or after (`key`, `stamp`).
@@ -286,7 +286,7 @@ impl<const KEYS: bool> LeafCursor<KEYS> {
     pub(crate) fn prev(&mut self, leaf: &Leaf, bytes: &[u8]) -> Result<()> {
         let here = self.offset;
         self.valid = false;
-        if here <= HEAD_BYTES {
+        if here <= OBJECT_HEAD_BYTES {
             return Ok(());
         }
         let at = (0..leaf.restarts).rev().find(|i| leaf.restart(bytes, *i) < here).ok_or_else(broken)?;

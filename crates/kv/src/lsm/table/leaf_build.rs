@@ -2,7 +2,7 @@
 
 use super::build::{KEY_BYTES_LONG, KEY_BYTES_SHORT};
 use super::leaf::RESTART_ENTRIES;
-use super::object::{self, HEAD_BYTES, ObjectKind};
+use super::object::{self, OBJECT_HEAD_BYTES, ObjectKind};
 use crate::bytes::{Fields, put_varint, shared_len, varint_len};
 use crate::key::{Stamp, separator_bytes};
 
@@ -48,7 +48,7 @@ impl LeafBuilder {
     }
     /// Bytes of the leaf so far.
     pub(crate) fn bytes(&self) -> usize {
-        HEAD_BYTES + self.entries.len() + 4 * self.restarts.len()
+        OBJECT_HEAD_BYTES + self.entries.len() + 4 * self.restarts.len()
     }
     /// Bytes of the payload of the first `count` entries, restarts aside.
     pub(crate) fn bytes_of(&self, count: usize) -> usize {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use crate::key::EntryKind;
     use crate::lsm::table::leaf::{Leaf, LeafCursor};
-    use crate::lsm::table::object::UNIT_BYTES;
+    use crate::lsm::table::object::TABLE_UNIT_BYTES;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -176,7 +176,7 @@ mod tests {
             builder.add(key, stamp.0, value, 0);
             assert_eq!(builder.bytes(), before);
         }
-        builder.finish(&mut out, ObjectKind::Data, UNIT_BYTES);
+        builder.finish(&mut out, ObjectKind::Data, TABLE_UNIT_BYTES);
         out
     }
 
@@ -247,11 +247,11 @@ mod tests {
             })
             .collect();
         let good = leaf_of(&model);
-        let mut elsewhere = vec![0; UNIT_BYTES];
+        let mut elsewhere = vec![0; TABLE_UNIT_BYTES];
         let mut builder = LeafBuilder::default();
         model.iter().for_each(|((k, s), v)| builder.add(k, s.0, v, 0));
-        builder.finish(&mut elsewhere, ObjectKind::Data, UNIT_BYTES);
-        assert_eq!(good, elsewhere[UNIT_BYTES..]);
+        builder.finish(&mut elsewhere, ObjectKind::Data, TABLE_UNIT_BYTES);
+        assert_eq!(good, elsewhere[TABLE_UNIT_BYTES..]);
         let used = u32::from_le_bytes(good[4..8].try_into().unwrap()) as usize;
         for bit in 0..used * 8 {
             let mut bad = good.clone();

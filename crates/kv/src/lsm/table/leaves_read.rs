@@ -30,7 +30,7 @@ impl LeavesRead {
 
 /// An error unless this is the sum of the table's leaves.
 pub(super) fn check_sum(table: &Table, sum: u32) -> Result<()> {
-    match table.meta.sum.is_none_or(|told| told == sum) {
+    match table.meta.sum.is_none_or(|expected| expected == sum) {
         true => Ok(()),
         false => Err(Error::corrupt("a leaf is not the one that was written there")),
     }

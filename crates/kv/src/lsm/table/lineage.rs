@@ -4,7 +4,7 @@
 use crate::bytes::{Fields, put_varint};
 
 /// Most numbers of each kind that are stored, so that they fit the foot. Others are left out.
-const NUMBERS_MAX: usize = 128;
+const LINEAGE_NUMBERS_MAX: usize = 128;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) struct Lineage {
 impl Lineage {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         for numbers in [&self.merged, &self.gone] {
-            let numbers = &numbers[..numbers.len().min(NUMBERS_MAX)];
+            let numbers = &numbers[..numbers.len().min(LINEAGE_NUMBERS_MAX)];
             put_varint(out, numbers.len() as u64);
             numbers.iter().for_each(|number| put_varint(out, *number));
         }
@@ -31,6 +31,6 @@ impl Lineage {
 }
 
 fn numbers(fields: &mut Fields<'_>) -> Option<Vec<u64>> {
-    let count = fields.varint().filter(|count| *count <= NUMBERS_MAX as u64)?;
+    let count = fields.varint().filter(|count| *count <= LINEAGE_NUMBERS_MAX as u64)?;
     (0..count).map(|_| fields.varint()).collect()
 }

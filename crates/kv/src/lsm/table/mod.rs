@@ -45,15 +45,15 @@ pub(crate) use pins::Pins;
 pub(crate) use salvage::{Salvaged, foot_of, salvage};
 #[cfg(test)]
 pub(crate) use stored::leaf_of;
-pub(crate) use stored::{Kept, StoredLeaf};
-pub(crate) use stream::{Reading, TableStream};
+pub(crate) use stored::{StoredLeaf, StoredSpan};
+pub(crate) use stream::{StreamOptions, TableStream};
 pub(crate) use warm::Warmed;
 
 use crate::bytes::Fields;
 use crate::journal::{LogPart, TableMeta};
 use crate::key::Stamp;
-use crate::lsm::cache::{Cache, Place};
-use crate::lsm::compaction::Piece;
+use crate::lsm::cache::{Cache, CacheKey};
+use crate::lsm::compaction::MergeRange;
 use crate::lsm::kept_log::{KeptLog, KeptLogs};
 use crate::lsm::striped::Striped;
 use crate::lsm::units::Blocks;
@@ -252,7 +252,7 @@ impl Table {
     }
 
     /// Units of the runs that may hold keys of a piece: from (inclusive), until (exclusive).
-    fn units_of(&self, piece: &Piece) -> Result<(usize, usize)> {
+    fn units_of(&self, piece: &MergeRange) -> Result<(usize, usize)> {
         let (mut from, mut at, mut run) = (None, 0, LeafCursor::default());
         run.first(&self.root, &self.root_bytes)?;
         while run.is_valid() {
@@ -352,12 +352,12 @@ impl Table {
         Ok(())
     }
 
-    fn cache_key(&self, unit: usize) -> Place {
-        Place { table: self.meta.number, unit: unit as u32 }
+    fn cache_key(&self, unit: usize) -> CacheKey {
+        CacheKey { table: self.meta.number, unit: unit as u32 }
     }
 
     /// Gives an object to the cache.
-    fn keep(&self, place: Place, object: Arc<Object>) {
+    fn keep(&self, place: CacheKey, object: Arc<Object>) {
         self.cached.mark(place.unit as usize);
         self.library.cache.insert(place, object);
     }
@@ -419,12 +419,12 @@ impl Drop for Table {
 #[cfg(test)]
 mod tests {
     use super::leaf_build::LeafBuilder;
-    use super::object::UNIT_BYTES;
+    use super::object::TABLE_UNIT_BYTES;
     use super::*;
     use crate::bytes::put_varint;
     use vellum_base::{Nanos, RealEnv};
 
-    const UNITS_MAX: u32 = (OBJECT_BYTES_MAX / UNIT_BYTES) as u32;
+    const UNITS_MAX: u32 = (OBJECT_BYTES_MAX / TABLE_UNIT_BYTES) as u32;
 
     /// A long table that is zero up to its end.
     struct Hollow {
@@ -453,9 +453,9 @@ mod tests {
         let (mut end, mut root, mut place) = (Vec::new(), LeafBuilder::default(), Vec::new());
         [0, branch[0], branch[1]].into_iter().for_each(|number| put_varint(&mut place, number.into()));
         root.add(b"key", Stamp(0), &place, 0);
-        root.finish(&mut end, ObjectKind::Root, UNIT_BYTES);
+        root.finish(&mut end, ObjectKind::Root, TABLE_UNIT_BYTES);
         let (root_unit, lineage) = (before + 1 - root_units, Lineage::default());
-        let (unit_bytes, seq_floor, data_bytes) = (UNIT_BYTES, 0, 0);
+        let (unit_bytes, seq_floor, data_bytes) = (TABLE_UNIT_BYTES, 0, 0);
         let (entries, deletes, seq_min, seq_max) = (1, 0, 1, 1);
         Foot {
             unit_bytes,
@@ -471,7 +471,7 @@ mod tests {
             lineage,
         }
         .write(&mut end);
-        let bytes = u64::from(before) * UNIT_BYTES as u64 + end.len() as u64;
+        let bytes = u64::from(before) * TABLE_UNIT_BYTES as u64 + end.len() as u64;
         let library = Library::without_cache(RealEnv::new());
         let meta = TableMeta { number: 1, bytes, entries, seq_max, ..TableMeta::default() };
         Table::open(&library, Arc::new(Hollow { bytes, end }), meta)

@@ -5,11 +5,11 @@ use vellum_base::{Error, Result};
 
 /// Usual bytes of a unit; objects begin at multiples of it. Tables on media that can share less have smaller units
 /// ([`crate::media::MediaShape::unit_bytes`]).
-pub(crate) const UNIT_BYTES: usize = 4096;
+pub(crate) const TABLE_UNIT_BYTES: usize = 4096;
 /// Bytes of the smallest unit.
 pub(crate) const UNIT_BYTES_MIN: usize = 64;
 /// Bytes of an object's head.
-pub(crate) const HEAD_BYTES: usize = 16;
+pub(crate) const OBJECT_HEAD_BYTES: usize = 16;
 /// Most bytes of an object.
 pub(crate) const OBJECT_BYTES_MAX: usize = 1 << 27;
 
@@ -48,7 +48,7 @@ impl Head {
     /// Reads the head at the start of `bytes`.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Head> {
         let bad = |what: &str| Err(Error::corrupt(format!("table object: {what}")));
-        if bytes.len() < HEAD_BYTES {
+        if bytes.len() < OBJECT_HEAD_BYTES {
             return bad("cut off before the end of its head");
         }
         let (length, plain) = (u32_at(bytes, 4) as usize, u32_at(bytes, 8) as usize);
@@ -60,12 +60,12 @@ impl Head {
             5 => ObjectKind::Foot,
             _ => return bad("of no known kind"),
         };
-        if !(HEAD_BYTES..=OBJECT_BYTES_MAX).contains(&length) || plain > OBJECT_BYTES_MAX {
+        if !(OBJECT_HEAD_BYTES..=OBJECT_BYTES_MAX).contains(&length) || plain > OBJECT_BYTES_MAX {
             return bad("of impossible length");
         }
         let restarts = u16::from_le_bytes([bytes[12], bytes[13]]);
         let codec = match bytes[15] {
-            0 if plain == length - HEAD_BYTES => Codec::None,
+            0 if plain == length - OBJECT_HEAD_BYTES => Codec::None,
             0 => return bad("with two lengths"),
             1 => Codec::Lz4,
             2 => Codec::Zstd,
@@ -101,7 +101,7 @@ impl Head {
 pub(crate) fn begin(out: &mut Vec<u8>) -> usize {
     let start = out.len();
     debug_assert!(start.is_multiple_of(UNIT_BYTES_MIN));
-    out.resize(start + HEAD_BYTES, 0);
+    out.resize(start + OBJECT_HEAD_BYTES, 0);
     start
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn end(
     restarts: u16,
     unit_bytes: usize,
 ) -> usize {
-    let plain = out.len() - start - HEAD_BYTES;
+    let plain = out.len() - start - OBJECT_HEAD_BYTES;
     end_packed(out, start, (kind, Codec::None), restarts, plain, unit_bytes)
 }
 

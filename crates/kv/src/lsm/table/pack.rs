@@ -7,7 +7,7 @@
 //! leaves are stored uncompressed).
 
 use super::leaf_build::LeafBuilder;
-use super::object::{Codec, HEAD_BYTES};
+use super::object::{Codec, OBJECT_HEAD_BYTES};
 use crate::options::Compression;
 use lz4_flex::block::CompressTable;
 use std::cell::RefCell;
@@ -89,7 +89,7 @@ impl Packer {
     pub(crate) fn guess(&self, plain: usize) -> usize {
         match self.payload.len() {
             0 => plain,
-            before => HEAD_BYTES + plain * self.packed.len() / before,
+            before => OBJECT_HEAD_BYTES + plain * self.packed.len() / before,
         }
     }
 
@@ -124,7 +124,8 @@ impl Packer {
             }
             None => {
                 self.pack(leaf, 1);
-                self.widths = (self.packed.len() + HEAD_BYTES).div_ceil(self.leaf_bytes).max(self.widths + 1);
+                self.widths =
+                    (self.packed.len() + OBJECT_HEAD_BYTES).div_ceil(self.leaf_bytes).max(self.widths + 1);
                 self.decide(leaf, last)
             }
         }
@@ -140,7 +141,7 @@ impl Packer {
         let (plain, packed) = (self.payload.len(), self.packed.len().max(1));
         self.widths = 1;
         // Aim for as many entries as should just fit, so that the first try usually suffices.
-        let fitting = (self.leaf_bytes - HEAD_BYTES) * plain / packed / 64 * 63;
+        let fitting = (self.leaf_bytes - OBJECT_HEAD_BYTES) * plain / packed / 64 * 63;
         let most = self.plain_max();
         self.next_try = fitting.saturating_sub(plain / count.max(1)).clamp(self.leaf_bytes, most);
     }
@@ -155,7 +156,7 @@ impl Packer {
     }
 
     fn room(&self) -> usize {
-        self.widths * self.leaf_bytes - HEAD_BYTES
+        self.widths * self.leaf_bytes - OBJECT_HEAD_BYTES
     }
 
     /// Most uncompressed bytes in the current leaf.

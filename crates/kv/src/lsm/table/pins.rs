@@ -106,13 +106,13 @@ impl Stay {
 mod tests {
     use crate::key::Stamp;
     use crate::lsm::cache::Cache;
-    use crate::lsm::cache::Place;
+    use crate::lsm::cache::CacheKey;
     use crate::lsm::table::Object;
     use crate::lsm::table::Pins;
     use crate::lsm::table::buffer::Buffer;
     use crate::lsm::table::leaf_build::LeafBuilder;
     use crate::lsm::table::object::ObjectKind;
-    use crate::lsm::table::object::UNIT_BYTES;
+    use crate::lsm::table::object::TABLE_UNIT_BYTES;
     use crate::lsm::table::{Leaf, filter};
     use std::sync::Arc;
 
@@ -121,19 +121,19 @@ mod tests {
         let (mut root, mut out) = (LeafBuilder::default(), Vec::new());
         root.add(b"k", Stamp(0), &[7, 1, 1], 0);
         root.add(b"m", Stamp(0), &[20, 1, 1], 0);
-        root.finish(&mut out, ObjectKind::Root, UNIT_BYTES);
+        root.finish(&mut out, ObjectKind::Root, TABLE_UNIT_BYTES);
         let pins = Pins::new(&Leaf::check(&out, ObjectKind::Root).unwrap(), &out);
         let (mut index, mut bytes) = (LeafBuilder::default(), Vec::new());
-        let filter_units = filter::build(&mut bytes, &[1], 10, UNIT_BYTES);
+        let filter_units = filter::build(&mut bytes, &[1], 10, TABLE_UNIT_BYTES);
         index.add(b"k", Stamp(0), &[0, 1], 0);
-        index.finish(&mut bytes, ObjectKind::Index, UNIT_BYTES);
-        (pins, Arc::new(Object::branch(Buffer::of(&bytes), filter_units * UNIT_BYTES).unwrap()))
+        index.finish(&mut bytes, ObjectKind::Index, TABLE_UNIT_BYTES);
+        (pins, Arc::new(Object::branch(Buffer::of(&bytes), filter_units * TABLE_UNIT_BYTES).unwrap()))
     }
 
     #[test]
     fn what_is_pinned_is_in_the_cache() {
         let (pins, branch) = parts();
-        let (cache, place) = (Cache::new(1 << 20), Place { table: 1, unit: 20 });
+        let (cache, place) = (Cache::new(1 << 20), CacheKey { table: 1, unit: 20 });
         pins.pin(20, &branch);
         assert!(pins.get(20).is_none(), "it is not in the cache yet");
         cache.insert(place, branch.clone());
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn what_is_used_through_a_pin_stays_in_the_cache() {
         let (pins, branch) = parts();
-        let (cache, place) = (Cache::new(16 * (32 << 10)), Place { table: 1, unit: 20 });
+        let (cache, place) = (Cache::new(16 * (32 << 10)), CacheKey { table: 1, unit: 20 });
         cache.insert(place, branch.clone());
         pins.pin(20, &branch);
         for unit in 0..4000 {
@@ -160,11 +160,11 @@ mod tests {
             {
                 stay.touch();
             }
-            cache.insert(Place { table: 2, unit }, Arc::new(Object::for_test(4096)));
+            cache.insert(CacheKey { table: 2, unit }, Arc::new(Object::for_test(4096)));
         }
         assert!(pins.get(20).is_some() && cache.get(place).is_some());
         (4000..9000)
-            .for_each(|unit| cache.insert(Place { table: 2, unit }, Arc::new(Object::for_test(4096))));
+            .for_each(|unit| cache.insert(CacheKey { table: 2, unit }, Arc::new(Object::for_test(4096))));
         assert!(pins.get(20).is_none(), "nobody used it");
     }
 }

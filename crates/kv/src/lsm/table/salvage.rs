@@ -65,8 +65,8 @@ pub(crate) struct Salvaged {
 
 impl Salvaged {
     /// True if everything could be read, but is not what the manifest or foot states.
-    pub(crate) fn is_another(&self, told: Option<u32>) -> bool {
-        self.lost_bytes == 0 && told.is_some_and(|told| told != self.sum)
+    pub(crate) fn is_another(&self, expected_sum: Option<u32>) -> bool {
+        self.lost_bytes == 0 && expected_sum.is_some_and(|expected| expected != self.sum)
     }
 }
 
@@ -85,9 +85,9 @@ pub(crate) fn salvage(
 }
 
 /// A key and a stamp, as entries are ordered by.
-type Place = (Vec<u8>, Stamp);
+type EntryKey = (Vec<u8>, Stamp);
 
-fn is_below(a: (&[u8], Stamp), b: &Place) -> bool {
+fn is_below(a: (&[u8], Stamp), b: &EntryKey) -> bool {
     compare(a, (&b.0, b.1)) == Ordering::Less
 }
 
@@ -96,7 +96,7 @@ struct Salvage<'a, F> {
     unit_bytes: usize,
     found: F,
     /// The last entry returned.
-    last: Option<Place>,
+    last: Option<EntryKey>,
     seen: Salvaged,
     run: Run,
     /// Remaining budget for unpacking, in bytes.
@@ -152,7 +152,7 @@ impl<F: FnMut(&[u8], Stamp, &[u8]) -> Result<()>> Salvage<'_, F> {
     }
 
     /// Returns the entries of a leaf that are in order, and below `below`.
-    fn hand_out(&mut self, at: u64, whole: usize, below: Option<&Place>) -> Result<()> {
+    fn hand_out(&mut self, at: u64, whole: usize, below: Option<&EntryKey>) -> Result<()> {
         let bytes = self.windows.get(at, whole).unwrap_or_default();
         let Ok((leaf, plain)) = Leaf::open(bytes) else {
             self.seen.lost_bytes += whole as u64;
@@ -253,7 +253,7 @@ impl Run {
 struct Waiting {
     at: u64,
     bytes: usize,
-    first: Place,
+    first: EntryKey,
     last: Vec<u8>,
     entries: u64,
 }

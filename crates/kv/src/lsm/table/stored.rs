@@ -10,16 +10,16 @@ use vellum_base::Result;
 
 /// Bytes of a table being written that are also stored elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct StoredSpan {
     /// Offset in the bytes being written.
     pub start: usize,
     pub bytes: usize,
     pub from: Stored,
 }
 
-impl Kept {
+impl StoredSpan {
     /// True if `next` is adjacent, both here and where it is stored.
-    pub(crate) fn goes_on_with(&self, next: &Kept) -> bool {
+    pub(crate) fn goes_on_with(&self, next: &StoredSpan) -> bool {
         let end = Stored { offset: self.from.offset + self.bytes as u64, ..self.from };
         self.start + self.bytes == next.start && end == next.from
     }

@@ -7,14 +7,14 @@ use super::cached::Bytes;
 use super::entry_fences::EntryFences;
 use super::leaf::{Leaf, LeafCursor};
 use super::leaves_read::{LeavesRead, check_sum};
-use super::object::{HEAD_BYTES, Head, ObjectKind, UNIT_BYTES};
+use super::object::{Head, OBJECT_HEAD_BYTES, ObjectKind, TABLE_UNIT_BYTES};
 use super::pointed::{LeafValues, value_bytes};
 use super::{Object, StoredLeaf, Table};
 use crate::key::Stamp;
-use crate::lsm::cache::Place;
-use crate::lsm::compaction::Piece;
+use crate::lsm::cache::CacheKey;
+use crate::lsm::compaction::MergeRange;
 use crate::lsm::merge::Stream;
-use crate::media::{Asked, Stored};
+use crate::media::{PendingRead, Stored};
 use crate::options::CachePolicy;
 use crate::prefetch::Prefetch;
 use crate::sum::sum_with;
@@ -29,39 +29,39 @@ const READ_AHEAD_BYTES: usize = 128 << 10;
 
 /// Parameters of sequential reading.
 #[derive(Clone)]
-pub(crate) struct Reading {
+pub(crate) struct StreamOptions {
     pub class: IoClass,
     /// Whole units, whatever they have.
     batch_bytes: usize,
-    /// Is told which leaves were read.
-    told: Option<LeavesRead>,
+    /// Where the leaves that were read are noted.
+    leaves_read: Option<LeavesRead>,
 }
 
-impl Reading {
+impl StreamOptions {
     /// For one of `inputs` tables that are read concurrently and share `bytes` of buffers: for each of them a batch,
     /// and the next one.
-    pub(crate) fn beside(class: IoClass, inputs: usize, bytes: usize) -> Reading {
+    pub(crate) fn beside(class: IoClass, inputs: usize, bytes: usize) -> StreamOptions {
         let batch = (bytes / (2 * inputs.max(1))).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX);
-        Reading { class, batch_bytes: batch / UNIT_BYTES * UNIT_BYTES, told: None }
+        StreamOptions { class, batch_bytes: batch / TABLE_UNIT_BYTES * TABLE_UNIT_BYTES, leaves_read: None }
     }
 
     /// With other streams, of which each reads a part of the tables.
-    pub(crate) fn telling(self, told: Option<LeavesRead>) -> Reading {
-        Reading { told, ..self }
+    pub(crate) fn reporting_to(self, leaves_read: Option<LeavesRead>) -> StreamOptions {
+        StreamOptions { leaves_read, ..self }
     }
 
-    fn alone(class: IoClass) -> Reading {
-        Reading { class, batch_bytes: BATCH_BYTES_MAX, told: None }
+    fn alone(class: IoClass) -> StreamOptions {
+        StreamOptions { class, batch_bytes: BATCH_BYTES_MAX, leaves_read: None }
     }
 }
 
 /// The entries of a table whose keys are in a piece, in order.
 pub(crate) struct TableStream {
     table: Arc<Table>,
-    piece: Piece,
+    piece: MergeRange,
     /// End of the runs that may hold keys of the piece, in units.
     end: usize,
-    reading: Reading,
+    options: StreamOptions,
     /// Bytes read and not yet consumed; the current leaf begins at `start`.
     bytes: Vec<u8>,
     start: usize,
@@ -69,7 +69,7 @@ pub(crate) struct TableStream {
     plain: Option<Buffer>,
     /// The unit after `bytes`.
     unit: usize,
-    ahead: Option<Asked>,
+    ahead: Option<PendingRead>,
     leaf: Option<Leaf>,
     /// Bytes of the current object, in whole units.
     leaf_bytes: usize,
@@ -91,8 +91,8 @@ pub(crate) struct TableStream {
 
 impl Drop for TableStream {
     fn drop(&mut self) {
-        if let Some(told) = &self.reading.told {
-            told.add(self.table.meta.number, &mut self.read);
+        if let Some(leaves_read) = &self.options.leaves_read {
+            leaves_read.add(self.table.meta.number, &mut self.read);
         }
     }
 }
@@ -100,15 +100,15 @@ impl Drop for TableStream {
 impl TableStream {
     /// All entries of a table.
     pub(crate) fn new(table: Arc<Table>, class: IoClass) -> TableStream {
-        TableStream::within(table, Reading::alone(class), Piece::default())
+        TableStream::within(table, StreamOptions::alone(class), MergeRange::default())
     }
 
-    pub(crate) fn within(table: Arc<Table>, reading: Reading, piece: Piece) -> TableStream {
+    pub(crate) fn within(table: Arc<Table>, options: StreamOptions, piece: MergeRange) -> TableStream {
         TableStream {
             end: table.root_unit,
             piece,
             table,
-            reading,
+            options,
             bytes: Vec::new(),
             start: 0,
             plain: None,
@@ -134,34 +134,34 @@ impl TableStream {
         (units > 0).then_some(((self.unit * unit_bytes) as u64, units * unit_bytes))
     }
 
-    fn ask(&self, bytes_max: usize) -> Result<Option<Asked>> {
+    fn ask(&self, bytes_max: usize) -> Result<Option<PendingRead>> {
         let range = self.next_range(bytes_max);
-        range.map(|(offset, bytes)| self.table.reader.ask(offset, bytes, self.reading.class)).transpose()
+        range.map(|(offset, bytes)| self.table.reader.ask(offset, bytes, self.options.class)).transpose()
     }
 
     /// The same, without waiting for a device.
-    fn ask_ahead(&self, bytes_max: usize) -> Result<Option<Asked>> {
+    fn ask_ahead(&self, bytes_max: usize) -> Result<Option<PendingRead>> {
         let Some((offset, bytes)) = self.next_range(bytes_max).filter(|_| self.table.reader.asking_waits())
         else {
             return self.ask(bytes_max);
         };
-        let (table, class) = (self.table.clone(), self.reading.class);
+        let (table, class) = (self.table.clone(), self.options.class);
         let read = move || table.reader.ask(offset, bytes, class)?.wait(&*table.library.env);
         let coming = Prefetch::begin(&self.table.library.env, "kv-prefetch", read);
-        Ok(Some(Asked::Coming(Box::new(|| coming.wait()))))
+        Ok(Some(PendingRead::InFlight(Box::new(|| coming.wait()))))
     }
 
     /// The next batch, bypassing the cache; the one after it is requested. `None` at the end of the runs.
     fn fetch_batch(&mut self) -> Result<Option<Vec<u8>>> {
-        let batch = self.reading.batch_bytes;
-        let asked = match self.ahead.take() {
-            Some(asked) => Some(asked),
+        let batch = self.options.batch_bytes;
+        let pending = match self.ahead.take() {
+            Some(pending) => Some(pending),
             None => self.ask(batch)?,
         };
-        let Some(asked) = asked else { return Ok(None) };
+        let Some(pending) = pending else { return Ok(None) };
         self.unit += (batch / self.table.unit_bytes).min(self.end - self.unit);
         self.ahead = self.ask_ahead(batch)?;
-        asked.wait(&*self.table.library.env).map(Some)
+        pending.wait(&*self.table.library.env).map(Some)
     }
 
     /// The same through the cache.
@@ -175,7 +175,7 @@ impl TableStream {
         let bytes = match cached.as_deref().and_then(Object::as_stored) {
             Some(bytes) => bytes.to_vec(),
             None => match self.ask(READ_AHEAD_BYTES)? {
-                Some(asked) => asked.wait(&*library.env)?,
+                Some(pending) => pending.wait(&*library.env)?,
                 None => return Ok(None),
             },
         };
@@ -211,7 +211,7 @@ impl TableStream {
     }
 
     /// The place of the current object.
-    fn place(&self) -> Place {
+    fn place(&self) -> CacheKey {
         self.table.cache_key(self.first_unit())
     }
 
@@ -229,7 +229,7 @@ impl TableStream {
             self.start += self.leaf_bytes;
             self.values.clear();
             (self.leaf, self.leaf_bytes) = (None, 0);
-            if !self.need(HEAD_BYTES)? {
+            if !self.need(OBJECT_HEAD_BYTES)? {
                 return self.at_end();
             }
             let head = Head::parse(&self.bytes[self.start..])?;
@@ -242,7 +242,7 @@ impl TableStream {
             if head.kind == ObjectKind::Data {
                 let (leaf, plain) = Leaf::open(bytes)?;
                 self.sum = sum_with(self.sum, bytes);
-                if self.reading.told.is_some() {
+                if self.options.leaves_read.is_some() {
                     self.read.push((self.first_unit(), [bytes[0], bytes[1], bytes[2], bytes[3]]));
                 }
                 self.entry.first(&leaf, plain.as_deref().unwrap_or(bytes))?;
@@ -373,7 +373,7 @@ impl Stream for TableStream {
     fn load(&mut self) -> Result<()> {
         let Some(leaf) = &self.leaf else { return Ok(()) };
         let bytes = self.plain.as_deref().unwrap_or(&self.bytes[self.start..]);
-        let loaded = self.values.load(&self.table, (leaf, bytes), &self.entry, self.reading.batch_bytes);
+        let loaded = self.values.load(&self.table, (leaf, bytes), &self.entry, self.options.batch_bytes);
         self.named(loaded)
     }
 
@@ -451,8 +451,8 @@ mod tests {
             let table = Table::open(&library, Arc::new(reader), finished.meta).unwrap();
             let mut stream = TableStream::within(
                 Arc::new(table),
-                Reading::beside(IoClass::Background, 1, 0),
-                Piece::default(),
+                StreamOptions::beside(IoClass::Background, 1, 0),
+                MergeRange::default(),
             );
             let begun = env.now();
             stream.first().unwrap();
@@ -472,11 +472,11 @@ mod tests {
     fn batches_of_all_inputs_keep_to_the_bytes_given() {
         for bytes in [0, 1 << 20, 8 << 20, 64 << 20, usize::MAX] {
             for inputs in [0, 1, 2, 13, 45] {
-                let batch = Reading::beside(IoClass::Background, inputs, bytes).batch_bytes;
+                let batch = StreamOptions::beside(IoClass::Background, inputs, bytes).batch_bytes;
                 let all = 2 * batch * inputs;
                 assert!(all <= bytes.max(2 * BATCH_BYTES_MIN * inputs), "{all} of {bytes} by {inputs}");
                 assert!((BATCH_BYTES_MIN..=BATCH_BYTES_MAX).contains(&batch));
-                assert!(batch.is_multiple_of(UNIT_BYTES));
+                assert!(batch.is_multiple_of(TABLE_UNIT_BYTES));
             }
         }
     }

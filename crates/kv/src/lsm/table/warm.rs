@@ -6,14 +6,14 @@
 use super::buffer::Buffer;
 use super::cached::OwnLeaf;
 use super::{Library, Object};
-use crate::lsm::cache::Place;
+use crate::lsm::cache::CacheKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 
 /// An object that goes to the cache.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct WarmObject {
     pub unit: usize,
     pub units: usize,
     /// For a branch: units of its filter.
@@ -22,7 +22,7 @@ pub(crate) struct Piece {
 
 /// The objects among some bytes of a table that go to the cache.
 pub(crate) struct Warm {
-    pub pieces: Vec<Piece>,
+    pub objects: Vec<WarmObject>,
     /// The unit at which these bytes begin.
     pub first_unit: usize,
     pub unit_bytes: usize,
@@ -44,12 +44,12 @@ impl Warmed {
 impl Library {
     /// Adds objects of a table to the cache; `bytes` are its bytes from `warm.first_unit` on.
     pub(crate) fn warm(&self, table: u64, warm: Warm, bytes: &[u8]) {
-        let Warm { pieces, first_unit, unit_bytes } = warm;
-        if pieces.is_empty() {
+        let Warm { objects, first_unit, unit_bytes } = warm;
+        if objects.is_empty() {
             return;
         }
-        let mut units = Vec::with_capacity(pieces.len());
-        for Piece { unit, units: count, filter_units } in pieces {
+        let mut units = Vec::with_capacity(objects.len());
+        for WarmObject { unit, units: count, filter_units } in objects {
             let start = (unit - first_unit) * unit_bytes;
             let stored = &bytes[start..start + count * unit_bytes];
             let object = match filter_units {
@@ -57,7 +57,7 @@ impl Library {
                 Some(filter_units) => Object::branch(Buffer::of(stored), filter_units * unit_bytes),
             };
             if let Ok(object) = object {
-                self.cache.insert(Place { table, unit: unit as u32 }, Arc::new(object));
+                self.cache.insert(CacheKey { table, unit: unit as u32 }, Arc::new(object));
                 units.push(unit as u32);
             }
         }
@@ -67,7 +67,7 @@ impl Library {
     /// Removes the objects of a table that is given up from the cache.
     pub(crate) fn cool(&self, table: u64) {
         for unit in self.warmed.take(table) {
-            self.cache.remove(Place { table, unit });
+            self.cache.remove(CacheKey { table, unit });
         }
     }
 }

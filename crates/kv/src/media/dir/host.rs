@@ -167,13 +167,13 @@ impl HostFiles {
     /// The lock of the directory, locked. An opener that failed may have removed the name meanwhile: then others do not
     /// see this lock, and it is opened again.
     fn named_lock(&self, flags: OFlags, lock: impl Fn(&File) -> Result<(), TryLockError>) -> Result<File> {
-        let said = |e| Error::io(format!("lock {}", self.path.display()), e);
+        let failure = |e| Error::io(format!("lock {}", self.path.display()), e);
         for _ in 0..LOCK_TRIES {
-            let file = self.open_at(LOCK, flags).map_err(said)?;
+            let file = self.open_at(LOCK, flags).map_err(failure)?;
             locked(&self.path, lock(&file))?;
             match statat(&self.directory, LOCK, AtFlags::empty()) {
-                Ok(named) if named.st_ino == file.metadata().map_err(said)?.ino() => return Ok(file),
-                Err(e) if e != Errno::NOENT => return Err(said(e.into())),
+                Ok(named) if named.st_ino == file.metadata().map_err(failure)?.ino() => return Ok(file),
+                Err(e) if e != Errno::NOENT => return Err(failure(e.into())),
                 _ => {}
             }
         }
@@ -213,11 +213,11 @@ impl Files for HostFiles {
     }
 
     fn names(&self) -> Result<Vec<String>> {
-        let said = |e: Errno| not_opened("list", &self.path, e.into());
-        let entries = Dir::read_from(&self.directory).map_err(said)?;
+        let failure = |e: Errno| not_opened("list", &self.path, e.into());
+        let entries = Dir::read_from(&self.directory).map_err(failure)?;
         let mut names = Vec::new();
         for entry in entries {
-            names.extend(entry.map_err(said)?.file_name().to_str().map(String::from));
+            names.extend(entry.map_err(failure)?.file_name().to_str().map(String::from));
         }
         names.retain(|name| ![".", ".."].contains(&name.as_str()));
         names.sort();
@@ -249,11 +249,11 @@ impl Files for HostFiles {
     }
 
     fn cut(&self, name: &str, bytes: u64) -> Result<()> {
-        let said = |e| Error::io(format!("cut {name}"), e);
+        let failure = |e| Error::io(format!("cut {name}"), e);
         self.check_writable()?;
-        let file = self.open_at(name, OFlags::WRONLY).map_err(said)?;
-        if file.metadata().map_err(said)?.len() >= bytes {
-            file.set_len(bytes).map_err(said)?;
+        let file = self.open_at(name, OFlags::WRONLY).map_err(failure)?;
+        if file.metadata().map_err(failure)?.len() >= bytes {
+            file.set_len(bytes).map_err(failure)?;
         }
         Ok(())
     }
@@ -316,14 +316,14 @@ struct HostFile {
 }
 
 impl HostFile {
-    fn said(&self, what: &str, e: std::io::Error) -> Error {
+    fn failure(&self, what: &str, e: std::io::Error) -> Error {
         Error::io(format!("{what} {}", self.path.display()), e)
     }
 }
 
 impl Handle for HostFile {
     fn len(&self) -> Result<u64> {
-        Ok(self.file.metadata().map_err(|e| self.said("stat", e))?.len())
+        Ok(self.file.metadata().map_err(|e| self.failure("stat", e))?.len())
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
@@ -331,7 +331,7 @@ impl Handle for HostFile {
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
                 Err(Error::corrupt(format!("{} is shorter than it should be", self.path.display())))
             }
-            other => other.map_err(|e| self.said("read", e)),
+            other => other.map_err(|e| self.failure("read", e)),
         }
     }
 
@@ -339,7 +339,7 @@ impl Handle for HostFile {
         while !bytes.is_empty() {
             let room = WRITE_BYTES - offset % WRITE_BYTES;
             let (piece, rest) = bytes.split_at(bytes.len().min(room as usize));
-            self.file.write_all_at(piece, offset).map_err(|e| self.said("write", e))?;
+            self.file.write_all_at(piece, offset).map_err(|e| self.failure("write", e))?;
             (offset, bytes) = (offset + piece.len() as u64, rest);
         }
         Ok(())
@@ -360,7 +360,7 @@ impl Handle for HostFile {
         match clone.from_offset(from_offset).to_offset(offset).reflink_block() {
             Ok(()) => Ok(true),
             Err(e) => match e.raw_os_error() {
-                Some(EIO) => Err(self.said("clone into", e)),
+                Some(EIO) => Err(self.failure("clone into", e)),
                 // Most file systems cannot, nor can some do it in such pieces, or between these two files.
                 Some(EINVAL | EOPNOTSUPP | ENOTTY | EXDEV | EPERM) => {
                     Err(Error::new(Kind::Unsupported, format!("clone into {}: {e}", self.path.display())))
@@ -382,7 +382,7 @@ impl Handle for HostFile {
     }
 
     fn cut(&self, bytes: u64) -> Result<()> {
-        self.file.set_len(bytes).map_err(|e| self.said("cut", e))
+        self.file.set_len(bytes).map_err(|e| self.failure("cut", e))
     }
 
     fn announce(&self, offset: u64, bytes: u64) {

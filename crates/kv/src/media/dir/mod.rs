@@ -25,11 +25,11 @@ pub use mapping::Mapping;
 pub(crate) use tail::fuzzed;
 
 use super::{
-    AreaReader, AreaWriter, Areas, Intent, Media, MediaShape, Sharing, TableReader, TableWriter, Tables,
-    UNIT_BYTES,
+    AreaReader, AreaWriter, Areas, Intent, MEDIA_UNIT_BYTES, Media, MediaShape, Sharing, TableReader,
+    TableWriter, Tables,
 };
 use crate::journal::{Area, AreaKind};
-use crate::leftovers::NUMBERS_MAX;
+use crate::leftovers::TABLE_NUMBER_MAX;
 use area::{FileArea, KeptArea};
 use host::{CLONES, HostFiles, LOCK};
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ const TABLE: &str = ".table";
 /// Most bytes of CURRENT, or of another note.
 const NOTE_BYTES_MAX: u64 = 8192;
 /// A file with a higher number is not ours: the engines do not assign such numbers.
-const NUMBER_MAX: u64 = 2 * NUMBERS_MAX;
+const NUMBER_MAX: u64 = 2 * TABLE_NUMBER_MAX;
 /// Capacity of an area in bytes.
 const AREA_BYTES_MAX: u64 = 4 << 30;
 
@@ -219,7 +219,7 @@ impl Media for Directory {
     fn shape(&self) -> MediaShape {
         MediaShape {
             table_bytes: self.options.table_bytes,
-            unit_bytes: UNIT_BYTES,
+            unit_bytes: MEDIA_UNIT_BYTES,
             log_bytes: AREA_BYTES_MAX,
             logs_max: usize::MAX,
             manifest_bytes: 1 << 20,

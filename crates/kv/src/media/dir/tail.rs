@@ -20,8 +20,8 @@ pub(super) const TAIL: &str = "TAIL";
 /// Most bytes that are held at a time.
 pub(super) const HELD_BYTES_MAX: usize = 32 << 10;
 /// Length of the file in bytes.
-pub(super) const TAIL_BYTES: usize = HEAD_BYTES + HELD_BYTES_MAX;
-const HEAD_BYTES: usize = 64;
+pub(super) const TAIL_BYTES: usize = TAIL_HEAD_BYTES + HELD_BYTES_MAX;
+const TAIL_HEAD_BYTES: usize = 64;
 const MAGIC: &[u8; 4] = b"VKTA";
 const VERSION: u32 = 1;
 /// Offset of the length of what is held, and of the checksum: eight bytes that are stored atomically.
@@ -73,7 +73,7 @@ impl Tail {
         crc.update(bytes);
         let held = self.held.len();
         let state = state((held + bytes.len()) as u32, crc.value());
-        self.failed |= !self.memory.put(HEAD_BYTES + held, bytes) || !self.memory.set(STATE_AT, state);
+        self.failed |= !self.memory.put(TAIL_HEAD_BYTES + held, bytes) || !self.memory.set(STATE_AT, state);
         if !self.failed {
             self.held.extend_from_slice(bytes);
             self.crc = crc;
@@ -119,7 +119,7 @@ impl Left {
     ///
     /// Errors: [`Kind::Unsupported`] if a later version wrote it.
     pub(super) fn decode(file: &[u8]) -> Result<Option<Left>> {
-        let Some((head, rest)) = file.split_at_checked(HEAD_BYTES) else { return Ok(None) };
+        let Some((head, rest)) = file.split_at_checked(TAIL_HEAD_BYTES) else { return Ok(None) };
         let (version, length) = (u32_at(head, 4), u32_at(head, STATE_AT) as usize);
         let Some(held) = rest.get(..length).filter(|held| head.starts_with(MAGIC) && !held.is_empty()) else {
             return Ok(None);
@@ -188,13 +188,13 @@ pub(crate) fn fuzzed(bytes: &[u8]) {
                 assert!(!is_reached || log[left.begin as usize..].starts_with(&left.held));
             }
         }
-        let held = file.get(HEAD_BYTES..).map_or(0, <[u8]>::len).min(HELD_BYTES_MAX);
+        let held = file.get(TAIL_HEAD_BYTES..).map_or(0, <[u8]>::len).min(HELD_BYTES_MAX);
         if held == 0 {
             return;
         }
         let mut crc = Crc32c::default();
         file[..8].copy_from_slice(&head(0, 0)[..8]);
-        [&file[..STATE_AT], &file[HEAD_BYTES..][..held]].iter().for_each(|part| crc.update(part));
+        [&file[..STATE_AT], &file[TAIL_HEAD_BYTES..][..held]].iter().for_each(|part| crc.update(part));
         file[STATE_AT..][..8].copy_from_slice(&state(held as u32, crc.value()).to_le_bytes());
     }
 }
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(left(), None);
         assert!(tail.hold(106, b"three"));
         let file = memory.0.lock().clone();
-        for at in (0..32).chain(HEAD_BYTES..HEAD_BYTES + 5) {
+        for at in (0..32).chain(TAIL_HEAD_BYTES..TAIL_HEAD_BYTES + 5) {
             let mut bad = file.clone();
             bad[at] ^= 4;
             assert!(!matches!(Left::decode(&bad), Ok(Some(_))), "byte {at}");

@@ -16,9 +16,9 @@ pub(super) use contents::Contents;
 pub(super) use moves::Group;
 
 use super::cover::Cover;
-use super::layout::{Extent, Handle, Layout, push};
+use super::layout::{Extent, TableHandle, TableLayout, push};
 use super::list::{Run, push_run};
-use super::superblock::{Home, UNIT_BYTES};
+use super::superblock::{EXTENT_UNIT_BYTES, Home};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use victims::Victims;
@@ -27,7 +27,7 @@ use victims::Victims;
 #[derive(Default)]
 pub(super) struct Book {
     superblocks: BTreeMap<u32, Superblock>,
-    tables: BTreeMap<u64, Arc<Handle>>,
+    tables: BTreeMap<u64, Arc<TableHandle>>,
     /// Extents of others that tables being written use, in order.
     drafts: BTreeMap<u64, Vec<Extent>>,
     /// Number of extents of all tables, including those being written. They take memory.
@@ -129,7 +129,7 @@ impl Book {
         self.superblocks.values().for_each(|superblock| self.victims.enter(superblock));
     }
 
-    pub(super) fn table(&self, table: u64) -> Option<&Arc<Handle>> {
+    pub(super) fn table(&self, table: u64) -> Option<&Arc<TableHandle>> {
         self.tables.get(&table)
     }
 
@@ -219,7 +219,7 @@ impl Book {
 
     /// Adds a superblock that is going to be written.
     pub(super) fn begin(&mut self, home: Arc<Home>, capacity: u64) {
-        let (index, room) = (home.index, capacity / UNIT_BYTES);
+        let (index, room) = (home.index, capacity / EXTENT_UNIT_BYTES);
         let (contents, cover, users) = (Contents::default(), Cover::default(), BTreeMap::new());
         let hand = Some(Hand::Writer);
         let superblock = Superblock { home, room, contents, cover, users, plain: None, hand, stuck: false };
@@ -278,12 +278,12 @@ impl Book {
         }
         let units = Some(Run { origin: table, start: 0, units: own }).filter(|run| run.units > 0);
         self.set_contents(home.index, Contents::new(Some(table), units.into_iter().chain(list).collect()));
-        self.put(table, Layout::new(extents, list_units.into()));
+        self.put(table, TableLayout::new(extents, list_units.into()));
         self.change(home.index, |s| s.hand = None);
     }
 
     /// Adds a table with its layout.
-    pub(super) fn put(&mut self, table: u64, layout: Layout) {
+    pub(super) fn put(&mut self, table: u64, layout: TableLayout) {
         for extent in layout.extents.iter().filter(|extent| !extent.is_lost()) {
             self.change(extent.index(), |s| s.count(table, extent));
         }
@@ -293,7 +293,7 @@ impl Book {
             own.into_iter().for_each(|index| self.change(index, |s| s.plain = Some(table)));
         }
         self.runs += layout.extents.len() as u64;
-        self.tables.insert(table, Arc::new(Handle::new(layout)));
+        self.tables.insert(table, Arc::new(TableHandle::new(layout)));
     }
 
     /// The extents of a byte range of a table; `None` if the table or a part of the range is missing.
@@ -301,8 +301,8 @@ impl Book {
         let layout = self.tables.get(&table)?.layout();
         let extent = |(home, from, bytes): (&Arc<Home>, u64, u64)| Extent {
             home: home.clone(),
-            start: (from / UNIT_BYTES) as u32,
-            units: (bytes / UNIT_BYTES) as u32,
+            start: (from / EXTENT_UNIT_BYTES) as u32,
+            units: (bytes / EXTENT_UNIT_BYTES) as u32,
         };
         layout.find(offset, bytes).map(|parts| parts.map(extent).collect())
     }
@@ -393,13 +393,13 @@ impl Book {
     }
 
     /// The layouts of all tables.
-    pub(super) fn layouts(&self) -> BTreeMap<u64, Arc<Layout>> {
+    pub(super) fn layouts(&self) -> BTreeMap<u64, Arc<TableLayout>> {
         self.tables.iter().map(|(table, handle)| (*table, handle.layout())).collect()
     }
 
     /// Compares with `other`, a book rebuilt from the flash: messages about tables that differ. Tables whose layout has
     /// changed since `before` are not compared.
-    pub(super) fn differences(&self, other: &Book, before: &BTreeMap<u64, Arc<Layout>>) -> Vec<String> {
+    pub(super) fn differences(&self, other: &Book, before: &BTreeMap<u64, Arc<TableLayout>>) -> Vec<String> {
         let stayed = |table: &&u64| {
             let now = self.tables[*table].layout();
             before.get(*table).is_some_and(|before| Arc::ptr_eq(before, &now))

@@ -19,7 +19,7 @@ use super::book::Group;
 use super::layout::Extent;
 use super::plan::Plan;
 use super::stripe::{Stripe, Supply};
-use super::superblock::{Home, Name, UNIT_BYTES, second_at};
+use super::superblock::{EXTENT_UNIT_BYTES, Home, Name, second_at};
 use crate::media::{Intent, Parallelism};
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;
@@ -71,7 +71,7 @@ impl Inner {
         let geometry = *self.flash.geometry();
         let capacity = stripe.capacity();
         let fits = |units: u64, list_bytes: u64| {
-            second_at(units * UNIT_BYTES + list_bytes, &geometry) + list_bytes <= capacity
+            second_at(units * EXTENT_UNIT_BYTES + list_bytes, &geometry) + list_bytes <= capacity
         };
         let Some(group) = self.pool.with_book(|book| book.next_group(fits)) else { return Ok(false) };
         match self.copy(&group, stripe, class) {

@@ -1,7 +1,7 @@
 //! Wear, usable dies and capacity of a superblock.
 
-use super::list::HEAD_BYTES;
-use super::superblock::UNIT_BYTES;
+use super::list::LIST_HEAD_BYTES;
+use super::superblock::EXTENT_UNIT_BYTES;
 use vellum_base::{BlockState, Flash};
 
 /// 64 times the mean erase count of its good blocks.
@@ -29,12 +29,12 @@ pub(super) fn width(flash: &dyn Flash, index: u32) -> usize {
 pub(super) fn data_units(flash: &dyn Flash, width: usize) -> u64 {
     let geometry = flash.geometry();
     let pages = width as u64 * u64::from(geometry.pages_per_block.saturating_sub(2));
-    pages * u64::from(geometry.page_bytes) / UNIT_BYTES
+    pages * u64::from(geometry.page_bytes) / EXTENT_UNIT_BYTES
 }
 
 /// Of `room` units, those that collection can use for what it moves and for naming it. Not usable are a page between
 /// the two lists, and fewer than four units that are left when nothing more fits, or go to naming a piece that is split
 /// then.
 pub(super) fn fill_units(room: u64, page_bytes: u32) -> u64 {
-    room.saturating_sub((u64::from(page_bytes) + 2 * HEAD_BYTES as u64).div_ceil(UNIT_BYTES) + 4)
+    room.saturating_sub((u64::from(page_bytes) + 2 * LIST_HEAD_BYTES as u64).div_ceil(EXTENT_UNIT_BYTES) + 4)
 }

@@ -7,7 +7,7 @@
 //! 1. A layout is immutable. Collection replaces it by another one with the same units.
 //! 2. Superblocks of a replaced layout are erased only when nobody reads by it any more.
 
-use super::superblock::{Home, UNIT_BYTES};
+use super::superblock::{EXTENT_UNIT_BYTES, Home};
 use std::sync::Arc;
 use vellum_base::sync::{Condvar, Mutex};
 
@@ -36,16 +36,16 @@ impl Extent {
 
     /// Offset in the superblock, in bytes.
     pub(super) fn offset(&self) -> u64 {
-        self.start as u64 * UNIT_BYTES
+        self.start as u64 * EXTENT_UNIT_BYTES
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.units as u64 * UNIT_BYTES
+        self.units as u64 * EXTENT_UNIT_BYTES
     }
 
     /// Splits it into parts of at most `bytes_max` bytes.
     pub(super) fn pieces(&self, bytes_max: u64) -> impl Iterator<Item = Extent> {
-        let most = (bytes_max / UNIT_BYTES).max(1) as u32;
+        let most = (bytes_max / EXTENT_UNIT_BYTES).max(1) as u32;
         let starts = (0..self.units).step_by(most as usize);
         starts.map(move |skipped| self.part(skipped, most.min(self.units - skipped)))
     }
@@ -67,7 +67,7 @@ pub(super) fn push(extents: &mut Vec<Extent>, next: Extent) {
 }
 
 /// See the module.
-pub(super) struct Layout {
+pub(super) struct TableLayout {
     /// Extents of the table's bytes, then of its list.
     pub extents: Vec<Extent>,
     list_units: u64,
@@ -77,27 +77,27 @@ pub(super) struct Layout {
     none_reads: Condvar,
 }
 
-impl Layout {
-    pub(super) fn new(extents: Vec<Extent>, list_units: u64) -> Layout {
+impl TableLayout {
+    pub(super) fn new(extents: Vec<Extent>, list_units: u64) -> TableLayout {
         let mut end = 0;
         let ends = extents.iter().map(|extent| {
             end += extent.units as u64;
             end
         });
         let ends = ends.collect();
-        Layout { extents, list_units, ends, reads: Mutex::new(0), none_reads: Condvar::new() }
+        TableLayout { extents, list_units, ends, reads: Mutex::new(0), none_reads: Condvar::new() }
     }
 
     /// The layout after a move; `to` maps each extent.
-    pub(super) fn moved(&self, to: impl Fn(&Extent, &mut Vec<Extent>)) -> Layout {
+    pub(super) fn moved(&self, to: impl Fn(&Extent, &mut Vec<Extent>)) -> TableLayout {
         let mut extents = Vec::new();
         self.extents.iter().for_each(|extent| to(extent, &mut extents));
-        Layout::new(extents, self.list_units)
+        TableLayout::new(extents, self.list_units)
     }
 
     /// Bytes of the table.
     pub(super) fn bytes(&self) -> u64 {
-        (self.ends.last().copied().unwrap_or(0) - self.list_units) * UNIT_BYTES
+        (self.ends.last().copied().unwrap_or(0) - self.list_units) * EXTENT_UNIT_BYTES
     }
 
     /// Bytes of lost extents.
@@ -118,14 +118,14 @@ impl Layout {
         bytes: u64,
     ) -> Option<impl Iterator<Item = (&Arc<Home>, u64, u64)>> {
         let end = offset.checked_add(bytes).filter(|end| *end <= self.bytes())?;
-        let first = self.ends.partition_point(|unit| unit * UNIT_BYTES <= offset);
-        let last = self.ends.partition_point(|unit| unit * UNIT_BYTES < end);
+        let first = self.ends.partition_point(|unit| unit * EXTENT_UNIT_BYTES <= offset);
+        let last = self.ends.partition_point(|unit| unit * EXTENT_UNIT_BYTES < end);
         if self.extents[first..].iter().take(last + 1 - first.min(last)).any(Extent::is_lost) && bytes > 0 {
             return None;
         }
         let extents = self.extents[first..].iter().zip(&self.ends[first..]);
         let parts = extents.map(move |(extent, extent_end)| {
-            let to = extent_end * UNIT_BYTES;
+            let to = extent_end * EXTENT_UNIT_BYTES;
             let from = to - extent.bytes();
             let (first, last) = (offset.max(from), end.min(to));
             (&extent.home, extent.offset() + first - from, last.saturating_sub(first))
@@ -143,36 +143,36 @@ impl Layout {
 }
 
 /// The current layout of a table.
-pub(super) struct Handle {
-    current: Mutex<Arc<Layout>>,
+pub(super) struct TableHandle {
+    current: Mutex<Arc<TableLayout>>,
 }
 
-impl Handle {
-    pub(super) fn new(layout: Layout) -> Handle {
-        Handle { current: Mutex::new(Arc::new(layout)) }
+impl TableHandle {
+    pub(super) fn new(layout: TableLayout) -> TableHandle {
+        TableHandle { current: Mutex::new(Arc::new(layout)) }
     }
 
-    pub(super) fn layout(&self) -> Arc<Layout> {
+    pub(super) fn layout(&self) -> Arc<TableLayout> {
         self.current.lock().clone()
     }
 
     /// Begins to read by the layout in force.
-    pub(super) fn read(&self) -> Reading {
+    pub(super) fn read(&self) -> ReadGuard {
         let current = self.current.lock();
         *current.reads.lock() += 1;
-        Reading(current.clone())
+        ReadGuard(current.clone())
     }
 
     /// Puts another in force. Returns the one before.
-    pub(super) fn replace(&self, layout: Layout) -> Arc<Layout> {
+    pub(super) fn replace(&self, layout: TableLayout) -> Arc<TableLayout> {
         std::mem::replace(&mut *self.current.lock(), Arc::new(layout))
     }
 }
 
 /// Held while a layout is read by.
-pub(super) struct Reading(pub(super) Arc<Layout>);
+pub(super) struct ReadGuard(pub(super) Arc<TableLayout>);
 
-impl Drop for Reading {
+impl Drop for ReadGuard {
     fn drop(&mut self) {
         let mut reads = self.0.reads.lock();
         *reads -= 1;
@@ -197,12 +197,12 @@ mod tests {
                 push(&mut extents, Extent { home: homes[home as usize].clone(), start, units });
                 model.extend((start..start + units).map(|unit| (home, unit as u64)));
             }
-            let layout = Layout::new(extents, 0);
-            prop_assert_eq!(layout.bytes(), model.len() as u64 * UNIT_BYTES);
-            let found = layout.find(from * UNIT_BYTES, units * UNIT_BYTES).map(|parts| {
+            let layout = TableLayout::new(extents, 0);
+            prop_assert_eq!(layout.bytes(), model.len() as u64 * EXTENT_UNIT_BYTES);
+            let found = layout.find(from * EXTENT_UNIT_BYTES, units * EXTENT_UNIT_BYTES).map(|parts| {
                 let units = |(home, offset, bytes): (&Arc<Home>, u64, u64)| {
                     let index = home.index;
-                    (offset / UNIT_BYTES..(offset + bytes) / UNIT_BYTES).map(move |unit| (index, unit))
+                    (offset / EXTENT_UNIT_BYTES..(offset + bytes) / EXTENT_UNIT_BYTES).map(move |unit| (index, unit))
                 };
                 parts.flat_map(units).collect::<Vec<_>>()
             });

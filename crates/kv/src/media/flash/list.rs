@@ -5,13 +5,13 @@
 //! name wherever collection moves it, so lists never have to be rewritten. Table numbers are not reused, so names are
 //! unique.
 
-use super::superblock::UNIT_BYTES;
+use super::superblock::EXTENT_UNIT_BYTES;
 use crate::bytes::{Fields, put_varint, u32_at, varint_len};
 use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 4] = b"VKXL";
 /// Bytes of the head of a list.
-pub(super) const HEAD_BYTES: usize = 24;
+pub(super) const LIST_HEAD_BYTES: usize = 24;
 /// Bytes of a table number.
 const NUMBER_BYTES: usize = 8;
 /// Most bytes of a varint of 32 bits, or of a difference of two such numbers.
@@ -22,7 +22,7 @@ pub(super) const RUN_BYTES_MAX: usize = NUMBER_BYTES + 3 * VARINT_BYTES_MAX;
 const OWN_RUN_BYTES_MAX: usize = 2 + VARINT_BYTES_MAX;
 
 // A linked unit adds at least as many bytes to a table as its entries in both lists take from the table's superblock.
-const _: () = assert!(2 * (RUN_BYTES_MAX + OWN_RUN_BYTES_MAX) as u64 <= UNIT_BYTES);
+const _: () = assert!(2 * (RUN_BYTES_MAX + OWN_RUN_BYTES_MAX) as u64 <= EXTENT_UNIT_BYTES);
 
 /// The units of a table's list are numbered from here.
 pub(crate) const LIST: u32 = 1 << 31;
@@ -39,7 +39,7 @@ pub(crate) struct Run {
 impl Run {
     /// The units of a table's list, both copies, which takes `bytes` in all.
     pub(crate) fn of_list(table: u64, bytes: u64) -> Run {
-        Run { origin: table, start: LIST, units: bytes.div_ceil(UNIT_BYTES) as u32 }
+        Run { origin: table, start: LIST, units: bytes.div_ceil(EXTENT_UNIT_BYTES) as u32 }
     }
 
     pub(crate) fn is_list(&self) -> bool {
@@ -122,7 +122,7 @@ impl List {
     /// Encoded bytes, if the last run has at most `last_units` units.
     fn bytes(&self, last_units: u64) -> u64 {
         let numbers = self.origins.names.len() + self.gone.len();
-        (HEAD_BYTES + numbers * NUMBER_BYTES + self.closed_bytes + self.last_bytes(last_units)) as u64
+        (LIST_HEAD_BYTES + numbers * NUMBER_BYTES + self.closed_bytes + self.last_bytes(last_units)) as u64
     }
 
     /// Most encoded bytes with `runs` more runs.
@@ -137,7 +137,7 @@ impl List {
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![0; HEAD_BYTES];
+        let mut out = vec![0; LIST_HEAD_BYTES];
         let numbers = self.origins.names.iter().chain(&self.gone);
         numbers.for_each(|table| out.extend_from_slice(&table.to_le_bytes()));
         let (runs_at, mut origins) = (out.len(), Origins::default());
@@ -158,14 +158,14 @@ impl List {
 
     /// The list at the front of `bytes`, if it checks out, and names only units that a superblock of `room` can have.
     pub(crate) fn decode(bytes: &[u8], room: u32) -> Option<List> {
-        let head = bytes.get(..HEAD_BYTES)?;
+        let head = bytes.get(..LIST_HEAD_BYTES)?;
         let [runs, origins, gone, run_bytes] = [8, 12, 16, 20].map(|at| u32_at(head, at) as usize);
         let numbers = origins.checked_add(gone)?.checked_mul(NUMBER_BYTES)?;
-        let bytes = bytes.get(..HEAD_BYTES.checked_add(numbers)?.checked_add(run_bytes)?)?;
+        let bytes = bytes.get(..LIST_HEAD_BYTES.checked_add(numbers)?.checked_add(run_bytes)?)?;
         if &head[..4] != MAGIC || u32_at(head, 4) != vellum_codes::crc32c(&bytes[8..]) {
             return None;
         }
-        let (mut list, mut fields) = (List::default(), Fields::new(&bytes[HEAD_BYTES..]));
+        let (mut list, mut fields) = (List::default(), Fields::new(&bytes[LIST_HEAD_BYTES..]));
         for index in 0..origins as u64 {
             // Each is named once.
             (list.origins.index(fields.u64()?) == index).then_some(())?;
@@ -281,7 +281,7 @@ pub(super) mod tests {
                     }
                     None => {
                         list.push(run);
-                        prop_assert!(2 * list.bytes_of_table() <= 2 * kept + UNIT_BYTES);
+                        prop_assert!(2 * list.bytes_of_table() <= 2 * kept + EXTENT_UNIT_BYTES);
                     }
                 }
                 prop_assert!(list.bytes_with(0) <= more);
@@ -310,6 +310,6 @@ pub(super) mod tests {
         let list =
             list_of(&[Run { origin: 3, start: 4, units: 5 }, Run { origin: 3, start: 1, units: 2 }], vec![1]);
         fuzzed(&list.encode()[8..]);
-        assert_eq!(list.encode().len(), HEAD_BYTES + 2 * NUMBER_BYTES + 6);
+        assert_eq!(list.encode().len(), LIST_HEAD_BYTES + 2 * NUMBER_BYTES + 6);
     }
 }

@@ -41,7 +41,7 @@ use pool::Pool;
 use queue::Submitter;
 use read::FlashReader;
 use std::sync::Arc;
-use superblock::{DIES_MAX, UNIT_BYTES};
+use superblock::{DIES_MAX, EXTENT_UNIT_BYTES};
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{
@@ -56,7 +56,7 @@ const LOGS: usize = 6;
 /// A table may have at most this many times the capacity of its own superblock.
 const SUPERBLOCKS_MAX: u64 = 4;
 /// Limit that follows from unit numbers: those of a table's list begin at [`LIST`].
-const SUPERBLOCK_BYTES_MAX: u64 = LIST as u64 * UNIT_BYTES;
+const SUPERBLOCK_BYTES_MAX: u64 = LIST as u64 * EXTENT_UNIT_BYTES;
 
 /// Raw flash with NVRAM as the medium of a store.
 ///
@@ -164,7 +164,7 @@ fn table_bytes(geometry: &Geometry) -> u64 {
 
 /// The same in units.
 fn superblock_units(geometry: &Geometry) -> u32 {
-    (table_bytes(geometry) / UNIT_BYTES).min(LIST.into()) as u32
+    (table_bytes(geometry) / EXTENT_UNIT_BYTES).min(LIST.into()) as u32
 }
 
 fn nvram(flash: &dyn Flash) -> Result<&dyn Nvram> {
@@ -211,13 +211,13 @@ impl Inner {
 
 impl Media for FlashMedia {
     fn shape(&self) -> MediaShape {
-        let layout = self.inner.areas.layout();
+        let plan = self.inner.areas.plan();
         MediaShape {
             table_bytes: table_bytes(self.inner.flash.geometry()),
-            unit_bytes: if self.inner.areas.relinks() { UNIT_BYTES } else { super::UNIT_BYTES },
-            log_bytes: layout.capacity(AreaKind::Log) as u64,
-            logs_max: layout.logs,
-            manifest_bytes: layout.capacity(AreaKind::Manifest) as u64,
+            unit_bytes: if self.inner.areas.relinks() { EXTENT_UNIT_BYTES } else { super::MEDIA_UNIT_BYTES },
+            log_bytes: plan.capacity(AreaKind::Log) as u64,
+            logs_max: plan.logs,
+            manifest_bytes: plan.capacity(AreaKind::Manifest) as u64,
             whole_tables: true,
             areas_are_files: false,
         }
@@ -230,8 +230,8 @@ impl Media for FlashMedia {
             superblocks: self.inner.flash.geometry().blocks_per_die as u64,
             free: pool.erased() as u64,
             pinned: pinned.superblocks,
-            pinned_bytes: pinned.room * UNIT_BYTES,
-            pinned_live_bytes: pinned.live * UNIT_BYTES,
+            pinned_bytes: pinned.room * EXTENT_UNIT_BYTES,
+            pinned_live_bytes: pinned.live * EXTENT_UNIT_BYTES,
             runs,
             collections: counts.collections.load(Relaxed),
             collected_bytes: counts.collected_bytes.load(Relaxed),
@@ -341,7 +341,7 @@ struct NvramArea {
 
 impl AreaWriter for NvramArea {
     fn append(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let capacity = self.inner.areas.layout().capacity(self.kind);
+        let capacity = self.inner.areas.plan().capacity(self.kind);
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         if offset.checked_add(bytes.len()).is_none_or(|end| end > capacity) {
             return Err(Error::new(Kind::NoSpace, "the NVRAM's slot is full"));

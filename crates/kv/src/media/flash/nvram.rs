@@ -13,7 +13,7 @@ use std::ops::Range;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Nvram, Result};
 
-const HEAD_BYTES: usize = 4096;
+const NVRAM_HEAD_BYTES: usize = 4096;
 const SLOT_HEAD_BYTES: usize = 64;
 const CURRENT_AT: [usize; 2] = [1024, 2048];
 const MANIFESTS: usize = 2;
@@ -34,17 +34,17 @@ const NVRAM_BYTES_MIN: usize = 64 << 10;
 
 /// Division of the NVRAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct NvramPlan {
     version: u32,
     pub manifest_bytes: usize,
     pub log_bytes: usize,
     pub logs: usize,
 }
 
-impl Layout {
+impl NvramPlan {
     /// Divides NVRAM for `logs` logs and `tables` tables: an eighth of it, at most 4 MiB, is for manifests, or what all
     /// tables need, if that is no more than a quarter.
-    pub(crate) fn new(nvram_bytes: usize, logs: usize, tables: usize) -> Result<Layout> {
+    pub(crate) fn new(nvram_bytes: usize, logs: usize, tables: usize) -> Result<NvramPlan> {
         if nvram_bytes < NVRAM_BYTES_MIN || logs < LOGS_MIN {
             return Err(Error::new(
                 Kind::Unsupported,
@@ -56,15 +56,15 @@ impl Layout {
         let needed = tables.saturating_mul(TABLE_BYTES).saturating_add(STORE_MANIFEST_BYTES);
         let needed = needed.next_multiple_of(4096).min(nvram_bytes / 8);
         let manifest_bytes = (nvram_bytes / 16).min(2 << 20).max(needed) / 4096 * 4096;
-        let log_bytes = (nvram_bytes - HEAD_BYTES - MANIFESTS * manifest_bytes) / logs / 4096 * 4096;
-        Ok(Layout { version: VERSIONS[1], manifest_bytes, log_bytes, logs })
+        let log_bytes = (nvram_bytes - NVRAM_HEAD_BYTES - MANIFESTS * manifest_bytes) / logs / 4096 * 4096;
+        Ok(NvramPlan { version: VERSIONS[1], manifest_bytes, log_bytes, logs })
     }
 
     fn slot(&self, index: usize) -> (usize, usize) {
         match index < MANIFESTS {
-            true => (HEAD_BYTES + index * self.manifest_bytes, self.manifest_bytes),
+            true => (NVRAM_HEAD_BYTES + index * self.manifest_bytes, self.manifest_bytes),
             false => {
-                let logs = HEAD_BYTES + MANIFESTS * self.manifest_bytes;
+                let logs = NVRAM_HEAD_BYTES + MANIFESTS * self.manifest_bytes;
                 (logs + (index - MANIFESTS) * self.log_bytes, self.log_bytes)
             }
         }
@@ -94,7 +94,7 @@ impl Layout {
         out
     }
 
-    fn decode(bytes: &[u8; 32], nvram_bytes: usize) -> Result<Layout> {
+    fn decode(bytes: &[u8; 32], nvram_bytes: usize) -> Result<NvramPlan> {
         if &bytes[..4] != b"VKNV" {
             return Err(Error::invalid("no key-value store is on this flash; format it first"));
         }
@@ -117,15 +117,16 @@ impl Layout {
             ));
         }
         let [manifest_bytes, log_bytes, logs] = [12, 16, 20].map(|at| u32_at(bytes, at) as usize);
-        let layout = Layout { version, manifest_bytes, log_bytes, logs };
-        let total = logs.checked_mul(log_bytes).and_then(|l| l.checked_add(HEAD_BYTES + 2 * manifest_bytes));
+        let plan = NvramPlan { version, manifest_bytes, log_bytes, logs };
+        let total =
+            logs.checked_mul(log_bytes).and_then(|l| l.checked_add(NVRAM_HEAD_BYTES + 2 * manifest_bytes));
         match total {
             Some(total)
                 if total <= nvram_bytes
                     && log_bytes.min(manifest_bytes) > SLOT_HEAD_BYTES
                     && logs >= LOGS_MIN =>
             {
-                Ok(layout)
+                Ok(plan)
             }
             _ => Err(Error::corrupt("the NVRAM is smaller than its head says")),
         }
@@ -134,7 +135,7 @@ impl Layout {
 
 /// See the module.
 pub(crate) struct NvramAreas {
-    layout: Layout,
+    plan: NvramPlan,
     slots: Mutex<Vec<Option<Area>>>,
     /// Turn of the newest CURRENT, and its place.
     turn: Mutex<(u64, usize)>,
@@ -144,23 +145,23 @@ impl NvramAreas {
     /// Clears all of the NVRAM for a new store: area numbers begin anew, so old records might be valid in a new log of
     /// the same number.
     pub(crate) fn format(nvram: &dyn Nvram, logs: usize, tables: usize) -> Result<()> {
-        let layout = Layout::new(nvram.bytes(), logs, tables)?;
+        let plan = NvramPlan::new(nvram.bytes(), logs, tables)?;
         clear(nvram, 0..nvram.bytes())?;
-        Ok(nvram.write_apart(0, &layout.encode())?)
+        Ok(nvram.write_apart(0, &plan.encode())?)
     }
 
     pub(crate) fn open(nvram: &dyn Nvram) -> Result<NvramAreas> {
         let mut head = [0; 32];
         nvram.read(0, &mut head)?;
-        let layout = Layout::decode(&head, nvram.bytes())?;
-        let slots = (0..MANIFESTS + layout.logs)
+        let plan = NvramPlan::decode(&head, nvram.bytes())?;
+        let slots = (0..MANIFESTS + plan.logs)
             .map(|index| {
                 let mut head = [0; SLOT_HEAD_BYTES];
-                nvram.read(layout.slot(index).0, &mut head)?;
+                nvram.read(plan.slot(index).0, &mut head)?;
                 Ok(slot_area(&head))
             })
             .collect::<Result<_>>()?;
-        let areas = NvramAreas { layout, slots: Mutex::new(slots), turn: Mutex::new((0, 1)) };
+        let areas = NvramAreas { plan, slots: Mutex::new(slots), turn: Mutex::new((0, 1)) };
         let newest =
             areas.copies(nvram)?.into_iter().enumerate().filter_map(|(at, copy)| Some((copy?.0, at))).max();
         if let Some(newest) = newest {
@@ -169,24 +170,24 @@ impl NvramAreas {
         Ok(areas)
     }
 
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.layout
+    pub(crate) fn plan(&self) -> &NvramPlan {
+        &self.plan
     }
 
     /// True if tables may share superblocks. Earlier versions, which cannot do so, refuse such a store.
     pub(crate) fn relinks(&self) -> bool {
-        self.layout.version >= VERSIONS[1]
+        self.plan.version >= VERSIONS[1]
     }
 
     pub(crate) fn create(&self, nvram: &dyn Nvram, area: Area) -> Result<usize> {
         let mut slots = self.slots.lock();
-        let free = self.layout.slots_for(area.kind).find(|index| slots[*index].is_none());
+        let free = self.plan.slots_for(area.kind).find(|index| slots[*index].is_none());
         let Some(index) = free else {
             return Err(Error::new(Kind::NoSpace, format!("the NVRAM has no room for {area}")));
         };
-        nvram.write_apart(self.layout.slot(index).0, &slot_head(area))?;
+        nvram.write_apart(self.plan.slot(index).0, &slot_head(area))?;
         slots[index] = Some(area);
-        Ok(self.layout.slot(index).0 + SLOT_HEAD_BYTES)
+        Ok(self.plan.slot(index).0 + SLOT_HEAD_BYTES)
     }
 
     pub(crate) fn read(&self, nvram: &dyn Nvram, area: Area) -> Result<Vec<u8>> {
@@ -206,14 +207,14 @@ impl NvramAreas {
     /// The range of an area's bytes in the NVRAM.
     fn room_of(&self, area: Area) -> Option<Range<usize>> {
         let index = self.slots.lock().iter().position(|slot| *slot == Some(area))?;
-        let (at, bytes) = self.layout.slot(index);
+        let (at, bytes) = self.plan.slot(index);
         Some(at + SLOT_HEAD_BYTES..at + bytes)
     }
 
     pub(crate) fn remove(&self, nvram: &dyn Nvram, area: Area) -> Result<()> {
         let mut slots = self.slots.lock();
         if let Some(index) = slots.iter().position(|slot| *slot == Some(area)) {
-            nvram.write_apart(self.layout.slot(index).0, &[0; SLOT_HEAD_BYTES])?;
+            nvram.write_apart(self.plan.slot(index).0, &[0; SLOT_HEAD_BYTES])?;
             slots[index] = None;
         }
         Ok(())
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn manifests_have_room_for_all_tables_where_that_leaves_most_of_the_nvram_to_logs() {
-        let manifest_bytes = |nvram, tables| Layout::new(nvram, LOGS_MIN, tables).unwrap().manifest_bytes;
+        let manifest_bytes = |nvram, tables| NvramPlan::new(nvram, LOGS_MIN, tables).unwrap().manifest_bytes;
         assert_eq!(manifest_bytes(1 << 20, 100), 64 << 10);
         let all = 512 * TABLE_BYTES;
         assert!((all..all + 8192).contains(&manifest_bytes(1 << 20, 512)));

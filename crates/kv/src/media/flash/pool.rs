@@ -14,12 +14,12 @@ mod tests;
 
 use super::book::Book;
 use super::dies::{data_units, fill_units, good_dies, wear, width};
-use super::layout::Handle;
+use super::layout::TableHandle;
 use super::list::Run;
 use super::queue::{Op, Outcome, Submitter};
 use super::rebuild::Rebuilt;
 use super::stripe::Supply;
-use super::superblock::{Home, UNIT_BYTES};
+use super::superblock::{EXTENT_UNIT_BYTES, Home};
 use super::survey::survey;
 use super::table_bytes;
 use crate::media::Stored;
@@ -213,7 +213,7 @@ impl Pool {
 
     /// True if tables may share a superblock of `bytes` bytes.
     pub(super) fn may_share(&self, bytes: u64) -> bool {
-        bytes / UNIT_BYTES >= data_units(&*self.flash, self.state.lock().width_min)
+        bytes / EXTENT_UNIT_BYTES >= data_units(&*self.flash, self.state.lock().width_min)
     }
 
     /// True while erases are urgent.
@@ -221,7 +221,7 @@ impl Pool {
         self.state.lock().free.len() * SCARCE_BELOW < self.flash.geometry().blocks_per_die as usize
     }
 
-    pub(super) fn table(&self, table: u64) -> Option<Arc<Handle>> {
+    pub(super) fn table(&self, table: u64) -> Option<Arc<TableHandle>> {
         self.state.lock().book.table(table).cloned()
     }
 

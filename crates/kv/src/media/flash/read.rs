@@ -1,20 +1,20 @@
 //! Reads tables, wherever their extents are.
 
 use super::Inner;
-use super::layout::{Handle, Layout, Reading};
+use super::layout::{ReadGuard, TableHandle, TableLayout};
 use super::plan::Plan;
-use crate::media::{Asked, TableReader};
+use crate::media::{PendingRead, TableReader};
 use std::sync::Arc;
 use vellum_base::{Error, IoClass, Nanos, Result};
 
 pub(super) struct FlashReader {
     pub inner: Arc<Inner>,
-    pub table: Arc<Handle>,
+    pub table: Arc<TableHandle>,
 }
 
 impl FlashReader {
     /// The pages to be read for a byte range.
-    fn plan(&self, layout: &Layout, offset: u64, bytes: usize) -> Result<Plan> {
+    fn plan(&self, layout: &TableLayout, offset: u64, bytes: usize) -> Result<Plan> {
         let geometry = self.inner.flash.geometry();
         let found = layout.find(offset, bytes as u64);
         let found = found.ok_or_else(|| {
@@ -42,15 +42,15 @@ impl TableReader for FlashReader {
         }
     }
 
-    fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<Asked> {
-        let reading: Reading = self.table.read();
+    fn ask(&self, offset: u64, bytes: usize, class: IoClass) -> Result<PendingRead> {
+        let reading: ReadGuard = self.table.read();
         let plan = self.plan(&reading.0, offset, bytes)?;
         // Released when the read is answered: the caller may take long to fetch the result, and collection must not
         // wait for that.
         let answered = Box::new(move |_: &_| drop(reading));
         let pending = self.inner.submitter.submit_then(class, plan.ops(), answered);
         let env = self.inner.env.clone();
-        Ok(Asked::Coming(Box::new(move || {
+        Ok(PendingRead::InFlight(Box::new(move || {
             let mut out = vec![0; bytes];
             plan.assemble(pending.wait(&*env), &mut out)?;
             Ok(out)

@@ -4,10 +4,10 @@
 //! twice, copies that are certainly complete are preferred, and of these the one moved last.
 
 use super::book::{Book, Contents};
-use super::layout::Layout;
+use super::layout::TableLayout;
 use super::list::{LIST, List, Run};
 use super::places::Places;
-use super::superblock::{Found, Home, Name, Trust, UNIT_BYTES, Written, read_some};
+use super::superblock::{EXTENT_UNIT_BYTES, Found, Home, Name, Trust, Written, read_some};
 use super::{SUPERBLOCKS_MAX, superblock_units};
 use crate::media::NAMELESS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,7 +128,7 @@ fn without_list(table: u64, own: Option<u32>) -> Vec<Run> {
 /// The first readable one of the two copies of a list.
 fn list_at(run: &Run, places: &Places, flash: &dyn Flash) -> Option<List> {
     let geometry = flash.geometry();
-    let second = (run.units + geometry.page_bytes / UNIT_BYTES as u32) / 2;
+    let second = (run.units + geometry.page_bytes / EXTENT_UNIT_BYTES as u32) / 2;
     [0, second].into_iter().find_map(|skipped| {
         let (start, units) = (run.start + skipped, run.units.saturating_sub(skipped));
         let mut extents = Vec::new();
@@ -150,10 +150,10 @@ fn is_a_table(list: &List, geometry: &Geometry) -> bool {
 }
 
 /// The layout of a table; lost parts are holes.
-fn layout_of(runs: &[Run], list: Option<Run>, places: &Places) -> Layout {
+fn layout_of(runs: &[Run], list: Option<Run>, places: &Places) -> TableLayout {
     let mut extents = Vec::new();
     runs.iter().chain(&list).for_each(|run| places.find(run, &mut extents));
-    Layout::new(extents, list.map_or(0, |list| list.units.into()))
+    TableLayout::new(extents, list.map_or(0, |list| list.units.into()))
 }
 
 impl Rebuilt {
@@ -233,7 +233,7 @@ mod tests {
         let tag = |state, bytes, list_bytes| {
             Tag { state, name, bytes, list_bytes, dies: vec![0, 1] }.encode(&GEOMETRY)
         };
-        let (home, bytes) = (Home::new(&GEOMETRY, index, &[0, 1]), u64::from(units) * UNIT_BYTES);
+        let (home, bytes) = (Home::new(&GEOMETRY, index, &[0, 1]), u64::from(units) * EXTENT_UNIT_BYTES);
         let mut data = vec![0; bytes as usize];
         data.extend_from_slice(&list);
         data.resize(second_at(data.len() as u64, &GEOMETRY) as usize, 0);
@@ -278,8 +278,8 @@ mod tests {
             assert_eq!(found.highest, if is_known { 5 } else { 0 }, "{forged:?}");
             // What is found of a list is not enough to know whose it is.
             let is_listed = is_known && forged.is_list();
-            let lost = u64::from(ROOM) * UNIT_BYTES;
-            assert_eq!(table(&found, 5), is_listed.then_some((UNIT_BYTES, lost)), "{forged:?}");
+            let lost = u64::from(ROOM) * EXTENT_UNIT_BYTES;
+            assert_eq!(table(&found, 5), is_listed.then_some((EXTENT_UNIT_BYTES, lost)), "{forged:?}");
             assert_eq!(found.book.superblocks().count(), is_listed as usize, "{forged:?}");
         }
     }
@@ -301,13 +301,15 @@ mod tests {
         assert_eq!(found(&flash).remains, BTreeMap::from([(9, vec![0])]));
         write(&flash, 1, Name::Table(9), 3, &[run(9, 0, 3)]);
         assert_eq!(found(&flash).remains, BTreeMap::from([(NAMELESS, vec![0])]));
-        assert_eq!(table(&found(&flash), 9), Some((3 * UNIT_BYTES, 0)));
+        assert_eq!(table(&found(&flash), 9), Some((3 * EXTENT_UNIT_BYTES, 0)));
     }
 
     #[test]
     fn a_list_of_more_than_a_table_can_have_is_none() {
-        let whole = 3 * u64::from(ROOM) * UNIT_BYTES;
-        for (times, bytes) in [(3, (whole + 3 * UNIT_BYTES, 0)), (4, (4 * UNIT_BYTES, UNIT_BYTES))] {
+        let whole = 3 * u64::from(ROOM) * EXTENT_UNIT_BYTES;
+        for (times, bytes) in
+            [(3, (whole + 3 * EXTENT_UNIT_BYTES, 0)), (4, (4 * EXTENT_UNIT_BYTES, EXTENT_UNIT_BYTES))]
+        {
             let flash = Nand::ram(GEOMETRY, NandParams::default()).unwrap();
             write(&flash, 0, Name::Collected(1), ROOM - 100, &[run(1, 0, ROOM - 100)]);
             write(&flash, 1, Name::Collected(2), 100, &[run(1, ROOM - 100, 100)]);

@@ -22,21 +22,21 @@ pub(super) enum Supply {
 }
 
 /// A superblock that is being written. It is erased if dropped before it is done.
-struct Taken {
+struct SuperblockGuard {
     inner: Arc<Inner>,
     home: Arc<Home>,
     is_done: bool,
 }
 
-impl Taken {
+impl SuperblockGuard {
     /// One of `width` dies or more.
-    fn new(inner: &Arc<Inner>, intent: Intent, supply: Supply, width: usize) -> Result<Taken> {
+    fn new(inner: &Arc<Inner>, intent: Intent, supply: Supply, width: usize) -> Result<SuperblockGuard> {
         let home = inner.take(intent.class, supply, width)?;
-        Ok(Taken { inner: inner.clone(), home, is_done: false })
+        Ok(SuperblockGuard { inner: inner.clone(), home, is_done: false })
     }
 }
 
-impl Drop for Taken {
+impl Drop for SuperblockGuard {
     fn drop(&mut self) {
         if !self.is_done {
             // Without power the erase waits until the store is opened again.
@@ -56,7 +56,7 @@ pub(super) struct Stripe {
     name: Name,
     intent: Intent,
     supply: Supply,
-    taken: Taken,
+    taken: SuperblockGuard,
     /// The superblock being written: the one taken, or one that its pages are being copied to.
     home: Arc<Home>,
     batch_bytes: usize,
@@ -90,7 +90,7 @@ struct End {
 
 impl Stripe {
     pub(super) fn begin(inner: Arc<Inner>, name: Name, intent: Intent, supply: Supply) -> Result<Stripe> {
-        let taken = Taken::new(&inner, intent, supply, 0)?;
+        let taken = SuperblockGuard::new(&inner, intent, supply, 0)?;
         let home = taken.home.clone();
         let stripe = inner.flash.geometry().page_bytes as usize * home.blocks.len();
         Ok(Stripe {
@@ -272,7 +272,7 @@ impl Stripe {
                 ));
             }
             // At least as wide as this one, as the table was cut to fit.
-            let next = Taken::new(&self.inner, self.intent, self.supply, self.home.blocks.len())?;
+            let next = SuperblockGuard::new(&self.inner, self.intent, self.supply, self.home.blocks.len())?;
             for (cause, bytes) in self.booked.drain(..) {
                 self.inner.ledger.rebook(cause, Cause::Failed, bytes);
             }

@@ -11,7 +11,7 @@ use crate::bytes::u32_at;
 use vellum_base::{BlockAddr, BlockState, Error, Flash, Geometry, IoClass, Kind, PageAddr, Result};
 
 /// Granularity of extents and lists. It is small, as a leaf that is shared alone may be little more than one record.
-pub(crate) const UNIT_BYTES: u64 = 64;
+pub(crate) const EXTENT_UNIT_BYTES: u64 = 64;
 
 /// Bytes of a tag before the bitmap of dies.
 const TAG_BYTES: usize = 40;
@@ -121,7 +121,7 @@ impl Tag {
 
     /// Units before the list.
     pub(crate) fn units(&self) -> u32 {
-        (self.bytes / UNIT_BYTES) as u32
+        (self.bytes / EXTENT_UNIT_BYTES) as u32
     }
 
     /// End of the last list, or of the units.
@@ -137,7 +137,7 @@ impl Tag {
     fn fits(&self, home: &Home, geometry: &Geometry) -> bool {
         let capacity = home.capacity(geometry);
         !self.dies.is_empty()
-            && self.bytes.is_multiple_of(UNIT_BYTES)
+            && self.bytes.is_multiple_of(EXTENT_UNIT_BYTES)
             && self.bytes <= capacity
             && self.end(geometry) <= capacity
     }
@@ -154,7 +154,7 @@ impl Tag {
 /// Offset of the second copy of a list whose first ends at `end`: far enough for them not to share a page, even after
 /// collection moved them.
 pub(crate) fn second_at(end: u64, geometry: &Geometry) -> u64 {
-    (end + u64::from(geometry.page_bytes)).next_multiple_of(UNIT_BYTES)
+    (end + u64::from(geometry.page_bytes)).next_multiple_of(EXTENT_UNIT_BYTES)
 }
 
 /// The erase blocks of a superblock that take part.
@@ -321,7 +321,7 @@ impl Written {
         match (self.tag.name, self.trust) {
             // If a table counts on units of it, this is where they would be.
             (Name::Table(table), Trust::Begun) => {
-                let units = self.home.capacity(flash.geometry()) / UNIT_BYTES;
+                let units = self.home.capacity(flash.geometry()) / EXTENT_UNIT_BYTES;
                 Some(vec![own(table, units.min(LIST.into()) as u32)])
             }
             (Name::Table(table), _) => {

@@ -11,7 +11,7 @@ use super::book::Book;
 use super::list::{List, Run};
 use super::pool::{Emitted, Offered};
 use super::stripe::{Stripe, Supply};
-use super::superblock::{Name, UNIT_BYTES, second_at};
+use super::superblock::{EXTENT_UNIT_BYTES, Name, second_at};
 use super::{Inner, SUPERBLOCKS_MAX};
 use crate::media::{Intent, Stored, TableWriter};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl FlashWriter {
     pub(super) fn new(inner: Arc<Inner>, table: u64, intent: Intent) -> Result<FlashWriter> {
         let stripe = Stripe::begin(inner.clone(), Name::Table(table), intent, Supply::Tables)?;
         let pool = &inner.pool;
-        let list = List::of_table(table, told_gone(pool.with_book(Book::lingering), stripe.capacity()));
+        let list = List::of_table(table, gone_to_list(pool.with_book(Book::lingering), stripe.capacity()));
         // A flush has nothing to link: its entries are stored nowhere yet.
         let relinks = intent.cause != Cause::Flush && pool.relinks() && pool.may_share(stripe.capacity());
         let (price, before) = (pool.price(), pool.last_merge());
@@ -72,7 +72,7 @@ impl FlashWriter {
             true => {
                 let page_bytes = u64::from(self.inner.flash.geometry().page_bytes);
                 let lists = 2 * self.list.bytes_of_table() + page_bytes;
-                (lists + UNIT_BYTES - 1).next_multiple_of(UNIT_BYTES)
+                (lists + EXTENT_UNIT_BYTES - 1).next_multiple_of(EXTENT_UNIT_BYTES)
             }
             false => 0,
         }
@@ -84,13 +84,13 @@ impl FlashWriter {
             return Vec::new();
         }
         let list = self.list.encode();
-        let (own, bytes) = (u64::from(self.own_units) * UNIT_BYTES, list.len() as u64);
+        let (own, bytes) = (u64::from(self.own_units) * EXTENT_UNIT_BYTES, list.len() as u64);
         let fits = second_at(own + bytes, self.inner.flash.geometry()) + bytes <= capacity;
         if self.relinked > 0 || fits { list } else { Vec::new() }
     }
 
     fn emitted(&self) -> Emitted {
-        let bytes = u64::from(self.own_units) * UNIT_BYTES + self.relinked;
+        let bytes = u64::from(self.own_units) * EXTENT_UNIT_BYTES + self.relinked;
         Emitted { bytes, unchanged: self.unchanged }
     }
 
@@ -111,7 +111,7 @@ impl FlashWriter {
 
 /// The erased tables to be recorded in a superblock of `capacity` bytes: the newest ones, within a small part of it.
 /// Older ones matter only if the manifest is lost, as it does not name them.
-fn told_gone(mut gone: Vec<u64>, capacity: u64) -> Vec<u64> {
+fn gone_to_list(mut gone: Vec<u64>, capacity: u64) -> Vec<u64> {
     let most = (capacity / GONE_PART / size_of::<u64>() as u64) as usize;
     gone.split_off(gone.len().saturating_sub(most))
 }
@@ -128,12 +128,12 @@ impl TableWriter for FlashWriter {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        debug_assert!((bytes.len() as u64).is_multiple_of(UNIT_BYTES));
+        debug_assert!((bytes.len() as u64).is_multiple_of(EXTENT_UNIT_BYTES));
         if bytes.is_empty() {
             return Ok(());
         }
         self.stripe().append(bytes)?;
-        let units = (bytes.len() as u64 / UNIT_BYTES) as u32;
+        let units = (bytes.len() as u64 / EXTENT_UNIT_BYTES) as u32;
         self.list.push(Run { origin: self.table, start: self.own_units, units });
         self.own_units += units;
         Ok(())
@@ -179,7 +179,7 @@ impl TableWriter for FlashWriter {
         let home = stripe.finish(&list)?;
         self.inner.ledger.rebook(self.cause, Cause::Bubble, bubbles);
         let list_run = (!list.is_empty()).then(|| {
-            let own = u64::from(self.own_units) * UNIT_BYTES;
+            let own = u64::from(self.own_units) * EXTENT_UNIT_BYTES;
             let second = second_at(own + list.len() as u64, self.inner.flash.geometry());
             Run::of_list(self.table, second + list.len() as u64 - own)
         });
@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn a_table_tells_of_few_that_are_gone_and_of_the_newest() {
-        assert_eq!(told_gone((1..=1000).collect(), 256 << 10), (489..=1000).collect::<Vec<u64>>());
-        assert_eq!(told_gone(vec![3, 5], 256 << 10), [3, 5]);
-        assert_eq!(told_gone(vec![3, 5], 0), [0; 0]);
+        assert_eq!(gone_to_list((1..=1000).collect(), 256 << 10), (489..=1000).collect::<Vec<u64>>());
+        assert_eq!(gone_to_list(vec![3, 5], 256 << 10), [3, 5]);
+        assert_eq!(gone_to_list(vec![3, 5], 0), [0; 0]);
     }
 }

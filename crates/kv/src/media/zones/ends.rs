@@ -1,7 +1,7 @@
 //! Finds the units that say where tables end, in a zone that is read from the front.
 
 use super::Inner;
-use super::label::{TableEnd, UNIT_BYTES};
+use super::label::{TableEnd, ZONE_UNIT_BYTES};
 use crate::media::patient::twice;
 use std::ops::ControlFlow;
 use vellum_base::{Kind, Result};
@@ -28,7 +28,7 @@ impl Inner {
         zone: u32,
         mut show: impl FnMut(TableEnd) -> ControlFlow<()>,
     ) -> Result<()> {
-        let unit = UNIT_BYTES as u64;
+        let unit = ZONE_UNIT_BYTES as u64;
         let written = self.zones.report(zone).written;
         let mut dead = 0;
         for from in (unit..written).step_by(READ_BYTES as usize) {
@@ -38,7 +38,7 @@ impl Inner {
                 if dead == DEAD_MAX { return Ok(()) } else { continue }
             };
             dead = 0;
-            for (bytes, unit) in (from - unit..).step_by(UNIT_BYTES).zip(piece.chunks(UNIT_BYTES)) {
+            for (bytes, unit) in (from - unit..).step_by(ZONE_UNIT_BYTES).zip(piece.chunks(ZONE_UNIT_BYTES)) {
                 let end = TableEnd::decode(unit).filter(|end| (end.id, end.bytes) == (self.id, bytes));
                 if end.is_some_and(|end| show(end).is_break()) {
                     return Ok(());
@@ -50,7 +50,7 @@ impl Inner {
 
     /// True if any of the first `bytes` bytes behind the head cannot be read.
     pub(super) fn has_unread(&self, zone: u32, bytes: u64) -> Result<bool> {
-        let unit = UNIT_BYTES as u64;
+        let unit = ZONE_UNIT_BYTES as u64;
         let mut piece = vec![0; READ_BYTES as usize];
         for from in (unit..unit + bytes).step_by(READ_BYTES as usize) {
             let length = READ_BYTES.min(unit + bytes - from) as usize;
@@ -63,7 +63,7 @@ impl Inner {
 
     /// The first unit of a zone; zeros if it cannot be read.
     pub(super) fn first_unit(&self, zone: u32) -> Result<Vec<u8>> {
-        Ok(self.piece(zone, 0, UNIT_BYTES as u64)?.unwrap_or_else(|| vec![0; UNIT_BYTES]))
+        Ok(self.piece(zone, 0, ZONE_UNIT_BYTES as u64)?.unwrap_or_else(|| vec![0; ZONE_UNIT_BYTES]))
     }
 
     /// `bytes` bytes of the zone, whole units; zeros for those that cannot be read, `None` if none can.
@@ -73,7 +73,7 @@ impl Inner {
             return Ok(Some(out));
         }
         let mut is_any = false;
-        for (at, unit) in (from..).step_by(UNIT_BYTES).zip(out.chunks_mut(UNIT_BYTES)) {
+        for (at, unit) in (from..).step_by(ZONE_UNIT_BYTES).zip(out.chunks_mut(ZONE_UNIT_BYTES)) {
             match self.is_read(zone, at, unit)? {
                 true => is_any = true,
                 false => unit.fill(0),

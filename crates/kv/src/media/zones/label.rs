@@ -5,7 +5,7 @@ use crate::bytes::{u32_at, u64_at};
 use vellum_base::ZonesShape;
 
 /// Bytes of a label, head or end, with what pads it.
-pub(super) const UNIT_BYTES: usize = 4096;
+pub(super) const ZONE_UNIT_BYTES: usize = 4096;
 const CHECKED_BYTES: usize = 48;
 const VERSION: u32 = 1;
 
@@ -40,7 +40,7 @@ impl Label {
         Label { id, zones: shape.zones, zone_bytes: shape.zone_bytes }
     }
 
-    pub(super) fn encode(&self) -> [u8; UNIT_BYTES] {
+    pub(super) fn encode(&self) -> [u8; ZONE_UNIT_BYTES] {
         sealed(b"VKZL", self.zones, self.id, [self.zone_bytes, 0])
     }
 
@@ -52,7 +52,7 @@ impl Label {
 }
 
 impl TableHead {
-    pub(super) fn encode(&self) -> [u8; UNIT_BYTES] {
+    pub(super) fn encode(&self) -> [u8; ZONE_UNIT_BYTES] {
         sealed(b"VKZT", self.marks_end.into(), self.id, [self.table, 0])
     }
 
@@ -64,7 +64,7 @@ impl TableHead {
 }
 
 impl TableEnd {
-    pub(super) fn encode(&self) -> [u8; UNIT_BYTES] {
+    pub(super) fn encode(&self) -> [u8; ZONE_UNIT_BYTES] {
         sealed(b"VKZE", 0, self.id, [self.table, self.bytes])
     }
 
@@ -75,8 +75,8 @@ impl TableEnd {
     }
 }
 
-fn sealed(magic: &[u8; 4], small: u32, id: [u8; 16], large: [u64; 2]) -> [u8; UNIT_BYTES] {
-    let mut unit = [0; UNIT_BYTES];
+fn sealed(magic: &[u8; 4], small: u32, id: [u8; 16], large: [u64; 2]) -> [u8; ZONE_UNIT_BYTES] {
+    let mut unit = [0; ZONE_UNIT_BYTES];
     unit[..4].copy_from_slice(magic);
     unit[8..12].copy_from_slice(&VERSION.to_le_bytes());
     unit[12..16].copy_from_slice(&small.to_le_bytes());
@@ -98,7 +98,7 @@ fn opened(magic: &[u8; 4], unit: &[u8]) -> Option<(u32, [u8; 16], [u64; 2])> {
 
 /// Decodes fuzzed bytes, their checksum put right; what is decoded is encoded the same.
 pub(super) fn fuzzed(bytes: &[u8]) {
-    let mut unit = [0; UNIT_BYTES];
+    let mut unit = [0; ZONE_UNIT_BYTES];
     let len = bytes.len().min(CHECKED_BYTES);
     unit[..len].copy_from_slice(&bytes[..len]);
     let crc = vellum_codes::crc32c(&unit[8..CHECKED_BYTES]);

@@ -1,7 +1,7 @@
 //! A directory whose file ZONES is lost: tells by the tables themselves whether they are on a device.
 
 use super::home::Note;
-use super::label::{Label, TableEnd, TableHead, UNIT_BYTES};
+use super::label::{Label, TableEnd, TableHead, ZONE_UNIT_BYTES};
 use super::{ZoneMedia, find_label, find_tables, unit_of};
 use crate::media::Directory;
 use vellum_base::{Error, Result, Zones};
@@ -49,7 +49,7 @@ fn label_on(zones: &dyn Zones, device: &str) -> Result<Label> {
 /// True if the zone holds a finished table of this number and length.
 fn is_table(zones: &dyn Zones, zone: u32, label: Label, (table, bytes): (u64, u64)) -> Result<bool> {
     let head = unit_of(zones, zone, 0)?.and_then(|unit| TableHead::decode(&unit));
-    let unit = UNIT_BYTES as u64;
+    let unit = ZONE_UNIT_BYTES as u64;
     let Some(end_at) = bytes.checked_next_multiple_of(unit).and_then(|bytes| bytes.checked_add(unit)) else {
         return Ok(false);
     };

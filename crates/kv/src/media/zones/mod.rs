@@ -25,7 +25,7 @@ use super::patient::twice;
 use super::{Areas, Directory, Media, Tables, ZONES};
 use crate::journal::AreaKind;
 use home::Note;
-use label::{Label, TableHead, UNIT_BYTES};
+use label::{Label, TableHead, ZONE_UNIT_BYTES};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
@@ -34,7 +34,7 @@ use vellum_base::{Cause, Error, Kind, Ledger, Result, Zones, ZonesShape};
 /// Zone that the label is in.
 const LABEL_ZONE: u32 = 0;
 /// Offsets of its two copies, as a store without a label is lost. Earlier versions wrote only the first.
-const LABELS_AT: [u64; 2] = [0, UNIT_BYTES as u64];
+const LABELS_AT: [u64; 2] = [0, ZONE_UNIT_BYTES as u64];
 /// Fewest zones: the label, a table on each of three levels, and what a merge of them writes.
 const ZONES_MIN: u32 = 8;
 /// What is to become the file ZONES.
@@ -245,12 +245,12 @@ fn find_label(zones: &dyn Zones, is_wanted: impl Fn(&Label) -> bool) -> Result<O
 }
 
 /// A unit of a zone, if the zone exists and the unit was written.
-fn unit_of(zones: &dyn Zones, zone: u32, at: u64) -> Result<Option<[u8; UNIT_BYTES]>> {
+fn unit_of(zones: &dyn Zones, zone: u32, at: u64) -> Result<Option<[u8; ZONE_UNIT_BYTES]>> {
     let is_there = zone < zones.shape().zones;
-    if !is_there || zones.report(zone).written < at.saturating_add(UNIT_BYTES as u64) {
+    if !is_there || zones.report(zone).written < at.saturating_add(ZONE_UNIT_BYTES as u64) {
         return Ok(None);
     }
-    let mut unit = [0; UNIT_BYTES];
+    let mut unit = [0; ZONE_UNIT_BYTES];
     zones.read(zone, at, &mut unit)?;
     Ok(Some(unit))
 }
@@ -262,13 +262,13 @@ pub(crate) fn fuzzed(bytes: &[u8]) {
 }
 
 fn find_tables(zones: &dyn Zones, label: Label) -> Result<Homes> {
-    let (mut homes, mut unit) = (Homes::default(), [0; UNIT_BYTES]);
+    let (mut homes, mut unit) = (Homes::default(), [0; ZONE_UNIT_BYTES]);
     for zone in LABEL_ZONE + 1..label.zones {
         let report = zones.report(zone);
         if report.is_writable && (1..zones.shape().zone_bytes).contains(&report.written) {
             homes.left_open.push(zone);
         }
-        let head = match report.written >= UNIT_BYTES as u64 {
+        let head = match report.written >= ZONE_UNIT_BYTES as u64 {
             true => twice(|| zones.read(zone, 0, &mut unit)).map(|()| TableHead::decode(&unit)),
             false => Ok(None),
         };
@@ -387,7 +387,7 @@ impl Inner {
 
     fn write_head(&self, zone: u32, table: u64) -> Result<()> {
         self.zones.write(zone, 0, &TableHead { id: self.id, table, marks_end: true }.encode())?;
-        self.ledger().programmed(Cause::StoreMetadata, UNIT_BYTES as u64);
+        self.ledger().programmed(Cause::StoreMetadata, ZONE_UNIT_BYTES as u64);
         Ok(())
     }
 
@@ -443,6 +443,6 @@ impl Inner {
 
     /// Most bytes of a table.
     fn capacity(&self) -> u64 {
-        self.zones.shape().zone_bytes - UNIT_BYTES as u64
+        self.zones.shape().zone_bytes - ZONE_UNIT_BYTES as u64
     }
 }

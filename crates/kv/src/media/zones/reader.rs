@@ -1,7 +1,7 @@
 //! Reads a table from its zone, and finds where it ends.
 
 use super::Inner;
-use super::label::{TableHead, UNIT_BYTES};
+use super::label::{TableHead, ZONE_UNIT_BYTES};
 use crate::media::TableReader;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ impl ZoneReader {
     /// tables are found, an older table left them behind one that was never finished; unless a unit before them cannot
     /// be read, which may be its end.
     fn find_end(&self) -> Result<u64> {
-        let unit = UNIT_BYTES as u64;
+        let unit = ZONE_UNIT_BYTES as u64;
         let most = self.inner.zones.report(self.zone).written.saturating_sub(unit);
         let head = TableHead::decode(&self.inner.first_unit(self.zone)?);
         if head.is_some_and(|head| !head.marks_end) {
@@ -53,8 +53,8 @@ impl TableReader for ZoneReader {
         }
     }
 
-    fn bytes_if_told(&self, told: u64) -> Result<u64> {
-        Ok(told.min(self.inner.capacity()))
+    fn bytes_given(&self, listed: u64) -> Result<u64> {
+        Ok(listed.min(self.inner.capacity()))
     }
 
     fn read(&self, offset: u64, out: &mut [u8], _class: IoClass) -> Result<Nanos> {
@@ -62,7 +62,7 @@ impl TableReader for ZoneReader {
         if end.is_none_or(|end| end > self.inner.capacity()) {
             return Err(Error::corrupt("a table is shorter than its index says"));
         }
-        self.inner.zones.read(self.zone, UNIT_BYTES as u64 + offset, out)?;
+        self.inner.zones.read(self.zone, ZONE_UNIT_BYTES as u64 + offset, out)?;
         Ok(Nanos::ZERO)
     }
 

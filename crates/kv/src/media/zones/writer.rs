@@ -1,7 +1,7 @@
 //! Writes a table into its zone, and where it ends behind it.
 
 use super::Inner;
-use super::label::{TableEnd, UNIT_BYTES};
+use super::label::{TableEnd, ZONE_UNIT_BYTES};
 use crate::media::{Intent, Stored, TableWriter};
 use std::sync::Arc;
 use vellum_base::{Avoided, Cause, Kind, Result};
@@ -26,12 +26,12 @@ impl ZoneWriter {
     /// Writes an end: what an older table left behind this one must not be taken for a part of it. A table that fills
     /// its zone needs none.
     fn write_end(&self) -> Result<()> {
-        if self.bytes + UNIT_BYTES as u64 > self.inner.capacity() {
+        if self.bytes + ZONE_UNIT_BYTES as u64 > self.inner.capacity() {
             return Ok(());
         }
         let end = TableEnd { id: self.inner.id, table: self.table, bytes: self.bytes };
-        self.inner.zones.write(self.zone, UNIT_BYTES as u64 + self.bytes, &end.encode())?;
-        self.inner.ledger().programmed(Cause::StoreMetadata, UNIT_BYTES as u64);
+        self.inner.zones.write(self.zone, ZONE_UNIT_BYTES as u64 + self.bytes, &end.encode())?;
+        self.inner.ledger().programmed(Cause::StoreMetadata, ZONE_UNIT_BYTES as u64);
         Ok(())
     }
 
@@ -39,7 +39,7 @@ impl ZoneWriter {
     fn remap(&self, from: Stored, bytes: u64) -> Result<Option<u64>> {
         let home = self.inner.homes.lock().tables.get(&from.table).copied();
         let Some(zone) = home.filter(|_| !self.refused) else { return Ok(None) };
-        let unit = UNIT_BYTES as u64;
+        let unit = ZONE_UNIT_BYTES as u64;
         match self.inner.zones.remap(self.zone, unit + self.bytes, (zone, unit + from.offset), bytes) {
             Err(e) if e.kind() == Kind::Unsupported => Ok(None),
             done => done.map(Some),
@@ -53,7 +53,7 @@ impl TableWriter for ZoneWriter {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.inner.zones.write(self.zone, UNIT_BYTES as u64 + self.bytes, bytes)?;
+        self.inner.zones.write(self.zone, ZONE_UNIT_BYTES as u64 + self.bytes, bytes)?;
         self.bytes += bytes.len() as u64;
         self.inner.ledger().programmed(self.intent.cause, bytes.len() as u64);
         Ok(())

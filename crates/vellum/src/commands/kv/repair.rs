@@ -93,7 +93,7 @@ impl Report {
             entries_lost: repaired.entries_lost,
             logs_damaged: repaired.logs_damaged,
             batches: repaired.batches,
-            without_manifest: repaired.untold,
+            without_manifest: repaired.manifest_lost,
             nvram_doubtful,
             problems: repaired.problems,
         }

@@ -55,17 +55,17 @@ fn room() -> Room {
 }
 
 /// The first table of level 1 has been merged up to d.
-fn begun(version: &Version) -> Begun {
+fn begun(version: &Version) -> PartialMerges {
     begun_at(version, &[(1, b'd')])
 }
 
 /// The first tables of these levels have been merged up to these letters, one after the other.
-fn begun_at(version: &Version, pieces: &[(usize, u8)]) -> Begun {
-    let mut begun = Begun::default();
+fn begun_at(version: &Version, pieces: &[(usize, u8)]) -> PartialMerges {
+    let mut begun = PartialMerges::default();
     for (level, letter) in pieces {
         let upper = vec![version.levels[*level][0].meta.number];
-        let piece = Piece { after: None, until: Some(key(*letter)) };
-        begun.note(Done { level: *level, upper, piece, made: 0 }, version);
+        let piece = MergeRange { after: None, until: Some(key(*letter)) };
+        begun.note(MergedPart { level: *level, upper, piece, made: 0 }, version);
     }
     begun
 }
@@ -121,21 +121,21 @@ fn deletes_do_not_wait_for_an_unfinished_merge_of_puts() {
 fn an_unfinished_merge_of_puts_goes_on_after_the_deletes() {
     let tables: &[(u8, &[u8; 2])] =
         &[(1, b"aj"), (2, b"ad"), (2, b"ef"), (2, b"fj"), (3, b"ab"), (3, b"cd"), (3, b"kl")];
-    let picked = |version: &Version, begun: &Begun, tables| {
+    let picked = |version: &Version, begun: &PartialMerges, tables| {
         let job = pick(version, &shape(), &Situation::new(&[], &[], begun, Room { tables, ..room() }));
         job.map(|job| (job.claim.level, job.piece))
     };
     let version = version_with_deletes(tables);
     let both = || begun_at(&version, &[(2, b'b'), (1, b'd')]);
-    let piece = |after, until| Piece { after: Some(key(after)), until };
+    let piece = |after, until| MergeRange { after: Some(key(after)), until };
     let [deletes, puts] = [(1, piece(b'd', None)), (2, piece(b'b', None))];
     assert_eq!(picked(&version, &both(), 6), Some(deletes));
     // The deletes have to take two tables along, which share a key.
     assert_eq!(picked(&version, &both(), 5), Some(puts.clone()));
-    let note = |piece: Piece, level: usize| {
+    let note = |piece: MergeRange, level: usize| {
         let mut begun = both();
         let upper = vec![version.levels[level][0].meta.number];
-        begun.note(Done { level, upper, piece, made: 0 }, &version);
+        begun.note(MergedPart { level, upper, piece, made: 0 }, &version);
         begun
     };
     let complete = note(piece(b'd', None), 1);
@@ -151,10 +151,10 @@ fn an_unfinished_merge_of_puts_goes_on_after_the_deletes() {
 fn a_merge_does_not_go_on_after_another_of_some_of_its_tables() {
     let version = version(&[(0, b"ah"), (0, b"ah"), (1, b"ad"), (1, b"eh")]);
     let all: Vec<u64> = version.levels[0].iter().map(|table| table.meta.number).collect();
-    let mut begun = Begun::default();
+    let mut begun = PartialMerges::default();
     for upper in [&all[..], &all[1..]] {
-        let piece = Piece { after: None, until: Some(key(b'd')) };
-        begun.note(Done { level: 0, upper: upper.to_vec(), piece, made: 0 }, &version);
+        let piece = MergeRange { after: None, until: Some(key(b'd')) };
+        begun.note(MergedPart { level: 0, upper: upper.to_vec(), piece, made: 0 }, &version);
         let tables: Vec<usize> = begun.unfinished(&version).map(|(_, tables)| tables.len()).collect();
         assert_eq!(tables, [upper.len()]);
     }
@@ -165,7 +165,7 @@ fn a_merge_does_not_go_on_after_another_of_some_of_its_tables() {
 fn what_is_asked_for_has_its_turn_after_level_0() {
     let tables: &[(u8, &[u8; 2])] =
         &[(0, b"ah"), (0, b"ah"), (0, b"ah"), (0, b"ah"), (1, b"ad"), (1, b"eh"), (2, b"eh")];
-    let (version, none) = (version(tables), Begun::default());
+    let (version, none) = (version(tables), PartialMerges::default());
     let range = crate::lsm::iter::Bounds::from(b"e").within(0);
     let requested = [Request { level: 1, range, upto: u64::MAX }];
     let picked = |level1_bytes, asked_first| {
@@ -187,7 +187,7 @@ fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
     let requested = [Request::whole(1)];
     let wide = Room { tables: 20, ..room() };
     let picked = |reserve| {
-        let none = Begun::default();
+        let none = PartialMerges::default();
         let situation = Situation { reserve, ..Situation::new(&[], &requested, &none, wide) };
         pick(&version, &shape(), &situation).is_some()
     };
@@ -199,7 +199,7 @@ fn jobs_of_deeper_levels_leave_what_is_kept_for_deletes() {
 fn a_merge_replaces_tables_in_a_full_manifest() {
     let version = version(&[(1, b"ah"), (2, b"ab"), (2, b"cd"), (2, b"ef"), (2, b"gh")]);
     let requested = [Request::whole(1)];
-    let none = Begun::default();
+    let none = PartialMerges::default();
     let picked = |tables, listed| {
         let room = Room { tables, listed, ..room() };
         let situation = Situation::new(&[], &requested, &none, room);
@@ -224,15 +224,15 @@ fn a_merge_begins_anew_where_a_table_lies_across_the_end_of_its_last_piece() {
 #[test]
 fn two_small_neighbours_become_one_where_nothing_else_fits() {
     let whole = version(&[(1, b"ab"), (1, b"cd"), (2, b"af")]);
-    let (none, begun) = (Begun::default(), begun(&whole));
-    let gathered_in = |version: &Version, tables, in_steps, begun: &Begun| {
+    let (none, begun) = (PartialMerges::default(), begun(&whole));
+    let gathered_in = |version: &Version, tables, in_steps, begun: &PartialMerges| {
         let room = Room { tables, ..room() }.in_the_end();
         let shape = Shape { small: Small { in_steps, ..shape().small }, ..shape() };
         let job = pick(version, &shape, &Situation::new(&[], &[], begun, room))?;
         assert!(job.upper.is_empty() && job.is_tight && job.claim.tables == 1);
         Some((job.output_level(), smallest(&job.lower)))
     };
-    let gathered = |tables, in_steps, begun: &Begun| gathered_in(&whole, tables, in_steps, begun);
+    let gathered = |tables, in_steps, begun: &PartialMerges| gathered_in(&whole, tables, in_steps, begun);
     let level1 = Some((1, b"ac".to_vec()));
     assert_eq!(gathered(1, false, &none), level1);
     assert_eq!(gathered(1, false, &begun), level1, "its merge in pieces begins anew");
@@ -261,12 +261,12 @@ fn nothing_is_gathered_in_the_levels_of_a_merge_in_pieces() {
     let begun = begun(&version);
     // While something else is under way no piece is begun.
     let running = [Claim::of(LEVELS - 1, key(b'x'), key(b'z'))];
-    let gathered = |begun: &Begun| {
+    let gathered = |begun: &PartialMerges| {
         let job = pick(&version, &shape(), &Situation::new(&running, &[], begun, room()))?;
         assert!(job.upper.is_empty() && !job.is_move());
         Some(job.output_level())
     };
-    assert_eq!((gathered(&Begun::default()), gathered(&begun)), (Some(1), Some(4)));
+    assert_eq!((gathered(&PartialMerges::default()), gathered(&begun)), (Some(1), Some(4)));
 }
 
 /// Not what its tables take decides, but what is left of them.
@@ -279,7 +279,7 @@ fn what_nobody_sees_any_more_is_gathered_by_what_is_left() {
         (meta.older, meta.entries, meta.bytes) = (6, 8, TABLE_BYTES);
     }
     let gathers = [Gather { level: 1, tables: whole.levels[1].iter().map(|t| t.meta.number).collect() }];
-    let none = Begun::default();
+    let none = PartialMerges::default();
     let gathered = |tables, oldest| {
         let room = Room { tables, ..room() }.in_the_end();
         let asked = Situation { gathers: &gathers, oldest, ..Situation::new(&[], &[], &none, room) };

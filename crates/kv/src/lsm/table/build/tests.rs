@@ -64,14 +64,17 @@ fn versions_of_a_long_key_take_no_more_than_was_said() {
         let add = |n: u16| builder.add(&n.to_be_bytes(), Stamp::new(1, EntryKind::Put), &bytes(1000, None));
         (0..50).for_each(add);
         builder.pack_collected();
-        let (key, value, mut said) = ([&[1], &bytes(key, Some(0))[..]].concat(), 4060 - key, 0);
+        let (key, value, mut promised) = ([&[1], &bytes(key, Some(0))[..]].concat(), 4060 - key, 0);
         for seq in (1..=8).rev() {
             let value = bytes(value, Some(seq));
-            said = builder.bytes_with(&key, &value);
+            promised = builder.bytes_with(&key, &value);
             builder.add(&key, Stamp::new(seq, EntryKind::Put), &value);
         }
         let (key, bytes) = (key.len(), builder.finish().meta.bytes as usize);
-        assert!(bytes <= said, "{compression:?}, a key of {key} bytes: {bytes} bytes, {said} were said");
+        assert!(
+            bytes <= promised,
+            "{compression:?}, a key of {key} bytes: {bytes} bytes, {promised} were promised"
+        );
     }
 }
 
@@ -201,21 +204,21 @@ proptest! {
             versions.chain(longer).map(move |key| (key, value))
         });
         let mut builder = TableBuilder::new(1, 10, grain).packing(compression);
-        let mut said = 0;
+        let mut promised = 0;
         for (((key, value), seq), is_kept) in each.zip(seqs.into_iter().cycle()).zip(kept.into_iter().cycle()) {
             let (key, stamp) = ([&vec![7; begin][..], &key].concat(), Stamp::new(seq, EntryKind::Put));
             if is_kept {
                 let mut other = TableBuilder::new(2, 10, grain);
                 other.add(&key, stamp, value);
                 let leaf = leaf_of(&other.finish().tail, Stored { table: 2, offset: 0 }, grain.unit_bytes).unwrap();
-                said = builder.bytes_with_leaf(&leaf);
+                promised = builder.bytes_with_leaf(&leaf);
                 builder.keep(&leaf).unwrap();
             } else {
-                said = builder.bytes_with(&key, value);
+                promised = builder.bytes_with(&key, value);
                 builder.add(&key, stamp, value);
             }
         }
         let bytes = builder.finish().meta.bytes as usize;
-        prop_assert!(bytes <= said, "{bytes} bytes, {said} were said");
+        prop_assert!(bytes <= promised, "{bytes} bytes, {promised} were promised");
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::key::EntryKind;
-use crate::lsm::table::object::HEAD_BYTES;
+use crate::lsm::table::object::OBJECT_HEAD_BYTES;
 use crate::lsm::table::{Grain, TableBuilder};
 use proptest::prelude::*;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -195,7 +195,7 @@ fn a_value_full_of_heads_does_not_take_for_ever() {
     let grain = GRAINS[1];
     let mut head = [0; 64];
     head[4..8].copy_from_slice(&(1u32 << 20).to_le_bytes());
-    head[8..12].copy_from_slice(&((1u32 << 20) - HEAD_BYTES as u32).to_le_bytes());
+    head[8..12].copy_from_slice(&((1u32 << 20) - OBJECT_HEAD_BYTES as u32).to_le_bytes());
     head[14] = ObjectKind::Data as u8;
     let (expected, bytes, _) = with_objects_in_a_value(&head.repeat(40_000), grain);
     let stored = stored(&bytes);

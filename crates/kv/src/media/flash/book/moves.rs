@@ -1,7 +1,7 @@
 //! What collection moves next, and the changes to the book once it is done.
 
 use super::{Book, Contents, Hand};
-use crate::media::flash::layout::{Extent, Layout, push};
+use crate::media::flash::layout::{Extent, TableLayout, push};
 use crate::media::flash::list::List;
 use crate::media::flash::superblock::Home;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ impl Book {
         &mut self,
         home: &Arc<Home>,
         group: &Group,
-    ) -> Vec<Arc<Layout>> {
+    ) -> Vec<Arc<TableLayout>> {
         let Group { victims, moved, list } = group;
         self.set_contents(home.index, Contents::new(None, list.runs().to_vec()));
         let moves = Moves::new(home, moved);

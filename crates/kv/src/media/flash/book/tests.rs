@@ -55,12 +55,13 @@ fn write(collected: impl Strategy<Value = bool>) -> impl Strategy<Value = Step> 
 
 /// What fits a superblock: pages are units.
 fn fits(units: u64, list_bytes: u64) -> bool {
-    let second_at = (units * UNIT_BYTES + list_bytes + UNIT_BYTES).next_multiple_of(UNIT_BYTES);
-    second_at + list_bytes <= ROOM * UNIT_BYTES
+    let second_at =
+        (units * EXTENT_UNIT_BYTES + list_bytes + EXTENT_UNIT_BYTES).next_multiple_of(EXTENT_UNIT_BYTES);
+    second_at + list_bytes <= ROOM * EXTENT_UNIT_BYTES
 }
 
 fn fill() -> u64 {
-    fill_units(ROOM, UNIT_BYTES as u32)
+    fill_units(ROOM, EXTENT_UNIT_BYTES as u32)
 }
 
 /// A unit by its origin.
@@ -92,7 +93,7 @@ impl Beside {
     fn begin(&mut self) -> (u64, Arc<Home>) {
         self.next += 1;
         let home = Arc::new(Home { index: self.next as u32, blocks: Vec::new() });
-        self.book.begin(home.clone(), ROOM * UNIT_BYTES);
+        self.book.begin(home.clone(), ROOM * EXTENT_UNIT_BYTES);
         self.flash.insert(home.index, Vec::new());
         (self.next, home)
     }
@@ -154,7 +155,7 @@ impl Beside {
         let Some((source, there)) = self.tables.iter().nth(nth) else { return };
         let offset = offset as usize % there.len();
         let count = (count as usize).min(there.len() - offset);
-        let range = (offset as u64 * UNIT_BYTES, count as u64 * UNIT_BYTES);
+        let range = (offset as u64 * EXTENT_UNIT_BYTES, count as u64 * EXTENT_UNIT_BYTES);
         let found = self.book.find(*source, range.0, range.1).unwrap();
         let mut linked = Vec::new();
         for extent in found {
@@ -173,12 +174,12 @@ impl Beside {
             return;
         };
         let free = |beside: &Beside| beside.book.won() as i64 - beside.flash.len() as i64;
-        let (told, before) = (self.book.freed_by(&BTreeSet::from([table])), free(self));
+        let (promised, before) = (self.book.freed_by(&BTreeSet::from([table])), free(self));
         self.tables.remove(&table);
         self.book.forget(table);
         self.erase();
         let freed = (free(self) - before).max(0) as u64;
-        assert!(told.abs_diff(freed) <= 1, "{told} were told, and {freed} are free");
+        assert!(promised.abs_diff(freed) <= 1, "{promised} were promised, and {freed} are free");
     }
 
     /// Collects until a superblock is won, if that was promised.
@@ -218,7 +219,7 @@ impl Beside {
         let range = |e: &Extent| e.start as usize..(e.start + e.units) as usize;
         for (table, units) in &self.tables {
             let layout = self.book.table(*table).unwrap().layout();
-            assert_eq!(layout.bytes(), units.len() as u64 * UNIT_BYTES);
+            assert_eq!(layout.bytes(), units.len() as u64 * EXTENT_UNIT_BYTES);
             let read = layout.extents.iter().flat_map(|e| self.flash[&e.index()][range(e)].to_vec());
             let list = (!layout.is_plain()).then_some((*table, LIST));
             let expected: Vec<Unit> = units.iter().copied().chain(list).collect();

@@ -16,7 +16,7 @@ const UNITS_MIN: u64 = 16;
 
 /// Sizes of an engine's tables or segments, which bound its units.
 #[derive(Clone, Copy)]
-pub(crate) struct Extent {
+pub(crate) struct UnitBounds {
     /// Bytes of its smallest unit.
     pub unit_bytes_min: u64,
     /// Most bytes of a table or segment, according to the options.
@@ -26,23 +26,23 @@ pub(crate) struct Extent {
 }
 
 /// The options of an engine about reuse.
-pub(crate) struct Asked {
+pub(crate) struct ReuseOptions {
     pub reuse: Reuse,
     pub caps: Caps,
     pub unit_bytes: Option<u64>,
     pub island_bytes_min: Option<u64>,
 }
 
-impl Asked {
+impl ReuseOptions {
     /// The options in force on this medium, and how it shares bytes. It is asked for that only if relinking is wanted.
     pub(crate) fn settle(
         self,
         media: &dyn Media,
-        extent: Extent,
+        bounds: UnitBounds,
         read_only: bool,
-    ) -> Result<(Asked, Sharing)> {
+    ) -> Result<(ReuseOptions, Sharing)> {
         self.caps.check()?;
-        let unit_bytes = extent.units(self.unit_bytes)?;
+        let unit_bytes = bounds.units(self.unit_bytes)?;
         let asks = matches!(self.reuse, Reuse::Relink | Reuse::Auto) && !read_only;
         let sharing = match if asks { media.sharing(unit_bytes) } else { Ok(Sharing::None) } {
             // There is no room to try sharing out: `Auto` does without it.
@@ -54,20 +54,24 @@ impl Asked {
             (Reuse::Auto, _) => Reuse::Relink,
             // No device below profits from bubbles, and tables half full of them would leave no room for merges.
             (_, Sharing::None) if nobody_is_below(media) => Reuse::Off,
-            (said, _) => said,
+            (wanted, _) => wanted,
         };
         let island_bytes_min = self.island_bytes_min.unwrap_or(sharing.island_bytes_min());
-        let settled =
-            Asked { reuse, unit_bytes: Some(unit_bytes), island_bytes_min: Some(island_bytes_min), ..self };
+        let settled = ReuseOptions {
+            reuse,
+            unit_bytes: Some(unit_bytes),
+            island_bytes_min: Some(island_bytes_min),
+            ..self
+        };
         Ok((settled, sharing))
     }
 }
 
-impl Extent {
+impl UnitBounds {
     /// For tables of the medium's full size.
-    pub(crate) fn of(shape: &MediaShape) -> Extent {
+    pub(crate) fn of(shape: &MediaShape) -> UnitBounds {
         let bytes = shape.table_bytes;
-        Extent { unit_bytes_min: shape.unit_bytes, asked_bytes: bytes, bytes }
+        UnitBounds { unit_bytes_min: shape.unit_bytes, asked_bytes: bytes, bytes }
     }
 
     /// Bytes of a unit: the smallest by default, else as asked for, or fewer if the medium is too small for that.
@@ -101,7 +105,7 @@ pub(crate) fn in_force(reuse: Reuse, media: &dyn Media) -> Reuse {
 /// Opening a store does not fail for that reason: on files it writes bubbles all the same, on flash of its own it falls
 /// back to [`Reuse::Off`]. Call this before a store is created, to refuse instead.
 pub fn check_sharing(media: &dyn Media, reuse: Reuse, unit_bytes: Option<u64>) -> Result<()> {
-    let unit_bytes = Extent::of(&media.shape()).units(unit_bytes)?;
+    let unit_bytes = UnitBounds::of(&media.shape()).units(unit_bytes)?;
     let what = match reuse {
         Reuse::Relink if media.sharing(unit_bytes)? == Sharing::None => {
             format!("relink: nothing can be in two tables at once here, in units of {unit_bytes} bytes")
