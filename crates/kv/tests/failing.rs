@@ -99,7 +99,7 @@ fn assert_clear(error: &Error, context: &str) {
     assert!(matches!(error.kind(), Kind::Io | Kind::Poisoned | Kind::PowerLost), "{context}: {error}");
 }
 
-type Open<M> = fn(Arc<dyn Media>, Arc<dyn Env>) -> Result<M>;
+pub(crate) type Open<M> = fn(Arc<dyn Media>, Arc<dyn Env>) -> Result<M>;
 
 struct Engine<M> {
     open: Open<M>,

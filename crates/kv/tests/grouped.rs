@@ -51,7 +51,7 @@ fn syncs<M: Map + 'static>(
     })
 }
 
-/// What is appended during a sync waits for the next one, so at worst two groups of writers take turns; who writes alone
+/// What is appended during a sync waits for the next one, so at worst two groups of writers take turns. A single writer
 /// has a sync for each write.
 fn assert_grouped<M: Map + 'static>(open: fn(Arc<Directory>, Arc<dyn Env>) -> Result<M>) {
     assert_eq!(syncs(1, open), WRITES);

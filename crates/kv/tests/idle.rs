@@ -1,19 +1,17 @@
 //! A store that nobody uses asks nothing of its medium: not a write, a sync or an erase, and of flash not even a read.
 
 use crate::doubtful::Doubtful;
-use crate::failing::{Board, EIO, Failing, Zoned};
+use crate::failing::{Board, EIO, Failing, Open, Zoned};
 use crate::harness::{flash, small};
 use crate::log::harness as logs;
 use crate::zones;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::sync::Arc;
-use vellum_base::{Env, Nanos, Result};
-use vellum_kv::{Map, Media, Store, log};
+use vellum_base::{Env, Nanos};
+use vellum_kv::{Map, Store, log};
 use vellum_media::nand::Fault;
 use vellum_sim::Sim;
-
-type Open<M> = fn(Arc<dyn Media>, Arc<dyn Env>) -> Result<M>;
 
 /// An hour on media whose next call would fail; the first of them has the others beside it.
 fn rests<M: Map>(name: &str, media: &[&dyn Failing], open: Open<M>) {

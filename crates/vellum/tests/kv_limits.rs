@@ -169,3 +169,23 @@ fn a_value_that_is_too_long_is_refused_by_whatever_puts_it_into_a_log_store() {
     home.run("kv put s b --value-from long").failed(2, told);
     assert_eq!(home.ok("kv dump s"), "a\t1\n");
 }
+
+#[test]
+fn tables_are_compressed_as_a_command_says() {
+    let home = Home::new();
+    let lines: String =
+        (0..4000).map(|n| format!("key{n:06}\tsome words that come again and again\n")).collect();
+    fs::write(home.path("r.tsv"), lines).unwrap();
+    let bytes = |how: &str| {
+        home.ok(&format!("kv load {how} r.tsv --compression {how}"));
+        home.ok(&format!("kv compact {how} --compression {how}"));
+        let stat: serde_json::Value =
+            serde_json::from_str(&home.ok(&format!("kv stat {how} --json"))).unwrap();
+        (stat["table_bytes"].as_u64().unwrap(), home.ok(&format!("kv get {how} key003999")))
+    };
+    let [none, lz4, zstd] = ["none", "lz4", "zstd:19"].map(bytes);
+    assert!(none.0 > 2 * lz4.0 && lz4.0 >= zstd.0, "{none:?}, {lz4:?}, {zstd:?}");
+    assert!(none.1 == lz4.1 && lz4.1 == zstd.1);
+    home.run("kv load s r.tsv --engine log --compression zstd").failed(2, "a log store compresses nothing");
+    assert!(!home.path("s").exists());
+}

@@ -53,8 +53,8 @@ const TABLE: &str = ".table";
 const NOTE_BYTES_MAX: u64 = 8192;
 /// A file with a higher number is not ours: the engines do not assign such numbers.
 const NUMBER_MAX: u64 = 2 * TABLE_NUMBER_MAX;
-/// Capacity of an area in bytes.
-const AREA_BYTES_MAX: u64 = 4 << 30;
+/// Capacity of an area in bytes: places in logs are told in 32 bits.
+const AREA_BYTES_MAX: u64 = u32::MAX as u64;
 
 /// Options of a [`Directory`].
 #[derive(Clone, Copy, Debug)]
@@ -324,17 +324,16 @@ impl Areas for Directory {
         if self.seen.lock().is_doubtful(&name) {
             file.forget_read();
         }
+        let is_log = area.kind == AreaKind::Log;
+        let left = if is_log { self.tail_file.left_of(area.number)? } else { None };
         let len = file.len()?;
-        if len > AREA_BYTES_MAX {
-            return Err(Error::corrupt(format!("{name} has {len} bytes, more than any log or manifest")));
+        let end = left.as_ref().and_then(|left| left.end_behind(len)).unwrap_or(0).max(len);
+        if end > AREA_BYTES_MAX {
+            return Err(Error::corrupt(format!("{name} has {end} bytes, more than any log or manifest")));
         }
         let mut bytes = vec![0; len as usize];
         file.read(0, &mut bytes)?;
-        if area.kind == AreaKind::Log
-            && let Some(left) = self.tail_file.left_of(area.number)?
-        {
-            left.complete(&mut bytes);
-        }
+        left.into_iter().for_each(|left| left.complete(&mut bytes));
         Ok(bytes)
     }
 

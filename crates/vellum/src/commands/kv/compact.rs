@@ -1,5 +1,6 @@
 //! `kv compact`: removes all hidden and deleted entries.
 
+use super::compressing::Compressing;
 use super::reusing::Reusing;
 use super::stat::Figures;
 use super::target::Part;
@@ -8,7 +9,7 @@ use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
 use vellum::base::{Env, RealEnv};
-use vellum::kv::AnyStore;
+use vellum::kv::{AnyStore, Options};
 
 /// Merge all levels of a store, or of a range of keys, or collect a log; nothing stays that is hidden or deleted
 #[derive(clap::Args)]
@@ -25,6 +26,8 @@ pub struct Args {
     #[command(flatten)]
     part: Part,
     #[command(flatten)]
+    compressing: Compressing,
+    #[command(flatten)]
     reusing: Reusing,
 }
 
@@ -39,7 +42,8 @@ struct Compacted {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let env = RealEnv::new();
-        let store = self.part.target.open_to_write(self.reusing)?;
+        let options = self.compressing.put_into(self.reusing.put_into(Options::default()));
+        let store = self.part.target.open_with(options)?;
         let is_part = !self.part.range.is_all() || !self.part.space.is_default();
         let compacted = match &store {
             AnyStore::Lsm(store) if is_part => {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use vellum::base::{Error, Result};
-use vellum::kv::{Batch, Bounds, Durability, Keyspace, Map, Store};
+use vellum::kv::{Batch, Bounds, Durability, Keyspace, Map, Options, Store};
 
 /// Remove keys, all or none, or a range of them; when this returns that is safe from a power cut
 #[derive(clap::Args)]
@@ -53,7 +53,7 @@ impl Args {
         if !self.range.is_all() {
             return self.remove_range(ui);
         }
-        let store = self.target.open_to_write(self.reusing)?;
+        let store = self.target.open_with(self.reusing.put_into(Options::default()))?;
         let (mut batch, scope) = (Batch::new(), self.space.scope(&store)?);
         for key in &self.keys {
             scope.delete(&mut batch, &self.range.notation().read(key.as_bytes())?)?;
@@ -65,7 +65,7 @@ impl Args {
     }
 
     fn remove_range(self, ui: &Ui) -> Outcome {
-        let store = self.target.open_ordered_to_write(self.reusing)?;
+        let store = self.target.open_ordered_with(self.reusing.put_into(Options::default()))?;
         let (space, bounds) = (self.space.of(&store)?, self.range.bounds()?);
         let mut keys = 0;
         ui.during("del", || remove(&store, &space, bounds, &mut keys)).map_err(|e| {

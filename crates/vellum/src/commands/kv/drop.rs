@@ -7,7 +7,7 @@ use super::target::Target;
 use crate::failure::{Failure, Outcome, Verdict};
 use crate::ui::Ui;
 use serde::Serialize;
-use vellum::kv::AnyStore;
+use vellum::kv::{AnyStore, Options};
 
 /// Drop a keyspace with all it holds
 #[derive(clap::Args)]
@@ -36,7 +36,7 @@ struct Dropped {
 
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
-        let AnyStore::Lsm(store) = self.target.open_to_write(self.reusing)? else {
+        let AnyStore::Lsm(store) = self.target.open_with(self.reusing.put_into(Options::default()))? else {
             return Err(Failure::with_next(no_keyspaces(), "`vellum kv del` removes its keys, one by one"));
         };
         if !store.keyspaces().contains(&self.name) {

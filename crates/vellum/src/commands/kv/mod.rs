@@ -5,6 +5,7 @@ mod batch;
 pub mod bench;
 mod checkpoint;
 mod compact;
+mod compressing;
 pub mod debubble;
 mod del;
 mod drop;

@@ -1,6 +1,7 @@
 //! How commands open stores, and what to do if that fails.
 
 use super::advice::{advise, has_no_order, missing, other_engine};
+use super::compressing::Compressing;
 use super::notation::Notation;
 use super::reusing::Reusing;
 use super::space::Space;
@@ -49,6 +50,8 @@ pub struct WriteTarget {
     /// Memory for what is read again and again
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     cache: Size,
+    #[command(flatten)]
+    compressing: Compressing,
     #[command(flatten)]
     reusing: Reusing,
 }
@@ -122,12 +125,12 @@ impl Target {
 
     /// Opens it read-only: nothing of it is changed.
     pub fn open(&self) -> Result<AnyStore, Failure> {
-        self.open_as(Options { read_only: true, ..Options::default() })
+        self.open_with(Options { read_only: true, ..Options::default() })
     }
 
     /// The same, but refuses a log that is damaged in its middle if requested.
     pub fn open_if_strict(&self, strict: Strict) -> Result<AnyStore, Failure> {
-        self.open_as(Options { read_only: true, strict_log: strict.strict, ..Options::default() })
+        self.open_with(Options { read_only: true, strict_log: strict.strict, ..Options::default() })
     }
 
     /// The same, for operations that need ordered keys.
@@ -135,17 +138,8 @@ impl Target {
         ordered(self.open()?, &self.path)
     }
 
-    /// Opens it to read and write.
-    pub fn open_to_write(&self, reusing: Reusing) -> Result<AnyStore, Failure> {
-        self.open_as(reusing.put_into(Options::default()))
-    }
-
-    /// The same, for operations that need ordered keys.
-    pub fn open_ordered_to_write(&self, reusing: Reusing) -> Result<Store, Failure> {
-        ordered(self.open_to_write(reusing)?, &self.path)
-    }
-
-    fn open_as(&self, options: Options) -> Result<AnyStore, Failure> {
+    /// Opens it with these options; it is not made.
+    pub fn open_with(&self, options: Options) -> Result<AnyStore, Failure> {
         let options = Options { create_if_missing: false, ..options };
         if self.lacks_current() {
             return Err(self.advise(Error::corrupt(format!("{}: {NO_CURRENT}", self.path.display()))));
@@ -154,6 +148,11 @@ impl Target {
             return Err(missing(&self.path));
         }
         AnyStore::open(&self.path, None, options).map_err(|e| self.advise(e))
+    }
+
+    /// The same, for operations that need ordered keys.
+    pub fn open_ordered_with(&self, options: Options) -> Result<Store, Failure> {
+        ordered(self.open_with(options)?, &self.path)
     }
 
     /// Failure of an operation that needs ordered keys.
@@ -192,6 +191,10 @@ impl Target {
     }
 }
 
+fn log_is_plain() -> Failure {
+    Failure::with_next(Error::invalid("a log store compresses nothing"), "leave --compression out")
+}
+
 impl WriteTarget {
     /// Opens it for operations that need ordered keys, creating it if necessary.
     pub fn open_ordered(&self, space: &Space) -> Result<Store, Failure> {
@@ -225,23 +228,30 @@ impl WriteTarget {
 
     fn open_as(&self, batch: &Batch, strict: Strict) -> Result<AnyStore, Failure> {
         let wanted = self.engine.map(EngineArg::engine);
+        if self.is_new_log() && self.compressing.is_asked_for() {
+            return Err(log_is_plain());
+        }
         let opened = AnyStore::open_for(&self.path, wanted, self.options(strict), batch);
-        opened.map_err(|error| match (error.kind(), wanted) {
-            (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => {
-                Failure::with_next(error, other_engine(&self.path, wanted))
-            }
-            _ => self.advise(error),
-        })
+        match opened {
+            Ok(AnyStore::Log(_)) if self.compressing.is_asked_for() => Err(log_is_plain()),
+            opened => opened.map_err(|error| match (error.kind(), wanted) {
+                (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => {
+                    Failure::with_next(error, other_engine(&self.path, wanted))
+                }
+                _ => self.advise(error),
+            }),
+        }
     }
 
     fn options(&self, strict: Strict) -> Options {
         let bytes = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
-        self.reusing.put_into(Options {
+        let options = self.compressing.put_into(self.reusing.put_into(Options::default()));
+        Options {
             memtable_bytes: bytes(self.memtable),
             cache_bytes: bytes(self.cache),
             strict_log: strict.strict,
-            ..Options::default()
-        })
+            ..options
+        }
     }
 
     fn is_new_log(&self) -> bool {
