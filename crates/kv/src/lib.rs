@@ -34,6 +34,7 @@ mod repair;
 mod shared;
 mod sum;
 mod swap;
+mod waiting;
 
 pub use batch::{BATCH_BYTES_MAX, Batch};
 pub use engine::Engine;

@@ -8,9 +8,9 @@ use crate::freewrite::ReuseStat;
 use crate::journal::LEVELS;
 use crate::media::{Media, Sharing};
 use std::collections::BTreeMap;
+use vellum_base::Cause;
 use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vellum_base::{Cause, Env};
 
 /// The bytes written for a cause are the counter with this number plus that of the cause.
 const CAUSES_FROM: u8 = 64;
@@ -74,19 +74,6 @@ pub(crate) struct Counts {
     pub stalled_ns: AtomicU64,
     pub slowed_ns: AtomicU64,
     pub reused: Mutex<ReuseStat>,
-}
-
-impl Counts {
-    /// Runs `wait`. If that says that it waited, however that ended, it counts as a stall, with the time it took.
-    pub(crate) fn stall<T>(&self, env: &dyn Env, wait: impl FnOnce(&mut bool) -> T) -> T {
-        let (start, mut has_waited) = (env.now(), false);
-        let result = wait(&mut has_waited);
-        if has_waited {
-            self.stalls.fetch_add(1, Relaxed);
-            self.stalled_ns.fetch_add(env.now().saturating_sub(start).0, Relaxed);
-        }
-        result
-    }
 }
 
 impl Lifetime {

@@ -13,13 +13,11 @@ use super::core::{Core, State};
 use super::hint::SEGMENT_UNIT_BYTES;
 use crate::durable::Durable;
 use crate::journal::{SEGMENT_MANIFEST_BYTES, STORE_MANIFEST_BYTES};
+use crate::lifetime::Counts;
+use crate::waiting::Waiting;
 use vellum_base::sync::MutexGuard;
 use vellum_base::sync::atomic::Ordering::Relaxed;
-use vellum_base::{Error, Kind, Result};
-
-fn full() -> Error {
-    Error::new(Kind::NoSpace, "the medium is full; delete keys, drop iterators, then compact")
-}
+use vellum_base::{Env, Error, Kind, Result};
 
 /// What decides whether collecting finds room.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +96,7 @@ impl Core {
             let is_picked = || !state.health.is_resting() && self.pick_in(&state, true).is_some();
             // It stays in its logs.
             if self.state.is_stopping() {
-                return Err(full());
+                return Err(Core::full());
             }
             if state.health.has_failed() {
                 break;
@@ -111,7 +109,7 @@ impl Core {
                 self.erase_obsolete().map_err(|error| self.state.poison(error))?;
                 state = self.state.lock();
             } else if self.has_garbage() && self.media.tables_free() < 2 {
-                return Err(full()); // nor was anything erased since the last look
+                return Err(Core::full()); // nor was anything erased since the last look
             } else {
                 break;
             }
@@ -121,7 +119,7 @@ impl Core {
 
     /// Does what needs room. A collection or a seal may hold the last free table, and give some back: waits for that.
     pub(crate) fn when_free<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
-        self.counts.stall(&*self.env, |has_waited| self.act_when_free(has_waited, act))
+        self.stall(|has_waited| self.act_when_free(has_waited, act))
     }
 
     fn act_when_free<T>(&self, has_waited: &mut bool, act: impl Fn() -> Result<T>) -> Result<T> {
@@ -144,38 +142,9 @@ impl Core {
         }
     }
 
-    /// [`Core::wait_until`] of a writer, which counts as a stall.
-    pub(crate) fn stall_until(&self, is_done: impl Fn(&State) -> bool) -> Result<()> {
-        self.counts.stall(&*self.env, |has_waited| self.wait_noting(has_waited, is_done))
-    }
-
-    /// Waits for background tasks until `is_done`. An error if they have no room for that, or the store has failed.
-    pub(crate) fn wait_until(&self, is_done: impl Fn(&State) -> bool) -> Result<()> {
-        self.wait_noting(&mut false, is_done)
-    }
-
-    fn wait_noting(&self, has_waited: &mut bool, is_done: impl Fn(&State) -> bool) -> Result<()> {
-        let (mut state, mut has_tried) = (self.state.lock(), false);
-        while !is_done(&state) && !state.health.has_failed() {
-            if !has_tried {
-                self.state.try_again(&mut state);
-                has_tried = true;
-            }
-            let changed;
-            (state, changed) = self.wait_for_change(state, false)?;
-            *has_waited |= changed;
-            if !changed {
-                state.health.check_room()?; // it says what there is no room for
-                return Err(full());
-            }
-        }
-        drop(state);
-        self.state.check_writable()
-    }
-
     /// Waits until `wanted` tables are free, which counts as a stall; an error if collecting will not bring that about.
     pub(crate) fn wait_for_tables(&self, wanted: u64) -> Result<()> {
-        self.counts.stall(&*self.env, |has_waited| self.tables_in_time(has_waited, wanted))
+        self.stall(|has_waited| self.tables_in_time(has_waited, wanted))
     }
 
     fn tables_in_time(&self, has_waited: &mut bool, wanted: u64) -> Result<()> {
@@ -194,19 +163,19 @@ impl Core {
                 drop(state);
                 return self.state.check_writable();
             }
-            let (state, changed) = self.wait_for_change(state, true)?;
+            let (state, changed) = self.wait_where(state, true)?;
             drop(state);
             *has_waited |= changed;
             // Room may have been won since the last look.
             if !changed && self.free_tables() < wanted {
-                return Err(full());
+                return Err(Core::full());
             }
         }
     }
 
     /// Waits until background work has made progress, where room is `short` by collecting; returns false at once if it
     /// cannot make any.
-    fn wait_for_change<'a>(
+    fn wait_where<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         short: bool,
@@ -321,5 +290,23 @@ mod tests {
         let core = open(media.clone(), env, Options::default()).unwrap();
         core.flush_locked(&mut core.writer.lock()).unwrap();
         assert_eq!(core.free_tables(), media.tables_free() - 1);
+    }
+}
+
+impl Waiting for Core {
+    fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn env(&self) -> &dyn Env {
+        &*self.env
+    }
+
+    fn full() -> Error {
+        Error::new(Kind::NoSpace, "the medium is full; delete keys, drop iterators, then compact")
+    }
+
+    fn wait_for_change<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<(MutexGuard<'a, State>, bool)> {
+        self.wait_where(state, false)
     }
 }

@@ -20,6 +20,7 @@ use crate::batch::{Batch, decode_entry};
 use crate::durable::Durable;
 use crate::key::{DEFAULT_KEYSPACE, EntryKind};
 use crate::options::Durability;
+use crate::waiting::Waiting;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -276,7 +277,7 @@ impl Core {
             open.is_for_deletes = false;
         }
         if open.table.is_none() {
-            self.counts.stall(&*self.env, |waited| self.let_collect_first(waited, State::is_busy))?;
+            self.stall(|waited| self.let_collect_first(waited, State::is_busy))?;
             let needed = table_bytes(open.segment.data_bytes() + bytes as u64, open.records + records as u64);
             match self.when_free(|| self.begin_table(needed, Cause::Flush, IoClass::UrgentCompaction)) {
                 // It fits into what segments may have, but into none of the tables that are free.

@@ -15,6 +15,7 @@ use crate::lsm::store::Store;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::media::{Intent, Parallelism};
+use crate::waiting::Waiting;
 use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Cause, Error, IoClass, Result};
 

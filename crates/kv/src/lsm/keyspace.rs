@@ -21,6 +21,7 @@ use crate::lsm::table::{Table, TableCursor};
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::options::Durability;
+use crate::waiting::Waiting;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;

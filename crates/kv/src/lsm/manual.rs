@@ -10,6 +10,7 @@ use crate::lsm::store::Store;
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;
 use crate::options::Rules;
+use crate::waiting::Waiting;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::{Acquire, Relaxed};
 use vellum_base::{Error, Kind, Result};

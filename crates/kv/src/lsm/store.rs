@@ -19,6 +19,7 @@ use crate::lsm::writer::Writer;
 use crate::map::{Map, Show, Verified};
 use crate::media::Media;
 use crate::options::{Durability, Options};
+use crate::waiting::Waiting;
 use std::fmt;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering;

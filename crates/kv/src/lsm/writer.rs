@@ -12,6 +12,7 @@ use crate::lsm::core::{Core, Frozen, State, View};
 use crate::lsm::memtable::LogPlace;
 use crate::lsm::pace::Ahead;
 use crate::options::Durability;
+use crate::waiting::Waiting;
 use std::sync::Arc;
 use vellum_base::sync::MutexGuard;
 use vellum_base::sync::atomic::Ordering;

@@ -9,12 +9,14 @@ use super::Budget;
 use crate::batch::Batch;
 use crate::durable::Durable;
 use crate::journal::LEVELS;
+use crate::lifetime::Counts;
 use crate::lsm::core::{Core, State};
 use crate::lsm::manual::Request;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
+use crate::waiting::Waiting;
 use vellum_base::sync::MutexGuard;
-use vellum_base::{Error, Kind, Result};
+use vellum_base::{Env, Error, Kind, Result};
 
 /// Copies of a batch that exist until it is merged: in the log, in level 0, and in the output of the merge, which takes
 /// a little more.
@@ -24,44 +26,11 @@ const TIMES_WRITTEN: u64 = 4;
 /// when it is full.
 const BEGUN_BYTES_MAX: usize = 256 << 10;
 
-pub(crate) fn full() -> Error {
-    Error::new(Kind::NoSpace, "the medium is full; delete keys, drop snapshots and iterators, then compact")
-}
-
 impl Core {
     /// Waits while level 0 has as many tables as it may have; an error if there is no room to merge it.
     pub(crate) fn wait_for_level0(&self) -> Result<()> {
         let is_full = || self.level0_tables() >= self.options.level0_stop;
         if is_full() { self.stall_until(|_| !is_full()) } else { Ok(()) }
-    }
-
-    /// [`Core::wait_until`] of a writer, which counts as a stall.
-    pub(crate) fn stall_until(&self, is_done: impl Fn(&State) -> bool) -> Result<()> {
-        self.counts.stall(&*self.env, |has_waited| self.wait_noting(has_waited, is_done))
-    }
-
-    /// Waits for background tasks until `is_done`. An error if they have no room for that, or the store has failed.
-    pub(crate) fn wait_until(&self, is_done: impl Fn(&State) -> bool) -> Result<()> {
-        self.wait_noting(&mut false, is_done)
-    }
-
-    fn wait_noting(&self, has_waited: &mut bool, is_done: impl Fn(&State) -> bool) -> Result<()> {
-        let (mut state, mut has_tried) = (self.state.lock(), false);
-        while !is_done(&state) && !state.health.has_failed() {
-            if !has_tried {
-                self.state.try_again(&mut state);
-                has_tried = true;
-            }
-            let changed;
-            (state, changed) = self.wait_for_change(state)?;
-            *has_waited |= changed;
-            if !changed {
-                state.health.check_room()?; // it says what there is no room for
-                return Err(full());
-            }
-        }
-        drop(state);
-        self.state.check_writable()
     }
 
     /// Waits until the memtable may be frozen so that deletes can go on. Earlier deletes are merged down first, as far
@@ -124,7 +93,7 @@ impl Core {
     /// room that it needs to free any. To get there the first `early` levels are merged before they are due, if that
     /// may free room. This counts as a stall.
     fn wait_for_room(&self, is_enough: impl Fn(&Budget<'_>) -> bool, early: usize) -> Result<()> {
-        self.counts.stall(&*self.env, |has_waited| self.room_in_time(has_waited, is_enough, early))
+        self.stall(|has_waited| self.room_in_time(has_waited, is_enough, early))
     }
 
     fn room_in_time(
@@ -147,7 +116,7 @@ impl Core {
                 continue;
             }
             if !self.may_ask(&self.view.load().version, asked, early) {
-                break Err(full());
+                break Err(Core::full());
             }
             state.requested.push(Request::whole(asked));
             asked += 1;
@@ -173,8 +142,35 @@ impl Core {
         }
     }
 
-    /// Waits until background work has made progress; returns false at once if it cannot make any.
-    pub(crate) fn wait_for_change<'a>(
+    /// Erases tables whose last readers let go of them after all tasks had looked for room, and lets the tasks look
+    /// again.
+    fn erase_late<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        drop(state);
+        self.erase_obsolete().map_err(|error| self.state.poison(error))?;
+        let mut state = self.state.lock();
+        self.state.try_again(&mut state);
+        self.state.wake_tasks();
+        Ok(state)
+    }
+}
+
+impl Waiting for Core {
+    fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn env(&self) -> &dyn Env {
+        &*self.env
+    }
+
+    fn full() -> Error {
+        Error::new(
+            Kind::NoSpace,
+            "the medium is full; delete keys, drop snapshots and iterators, then compact",
+        )
+    }
+
+    fn wait_for_change<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
     ) -> Result<(MutexGuard<'a, State>, bool)> {
@@ -204,16 +200,5 @@ impl Core {
             self.state.wait(&mut state);
         }
         Ok((state, !is_hopeless))
-    }
-
-    /// Erases tables whose last readers let go of them after all tasks had looked for room, and lets the tasks look
-    /// again.
-    fn erase_late<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
-        drop(state);
-        self.erase_obsolete().map_err(|error| self.state.poison(error))?;
-        let mut state = self.state.lock();
-        self.state.try_again(&mut state);
-        self.state.wake_tasks();
-        Ok(state)
     }
 }
