@@ -49,9 +49,10 @@ pub(crate) trait Waiting: Durable {
                 shared.try_again(&mut state);
                 has_tried = true;
             }
+            let waited = self.wait_for_change(state);
+            *has_waited |= !matches!(waited, Ok((_, false)));
             let changed;
-            (state, changed) = self.wait_for_change(state)?;
-            *has_waited |= changed;
+            (state, changed) = waited?;
             if !changed {
                 state.as_mut().check_room()?; // it says what there is no room for
                 return Err(Self::full());

@@ -187,7 +187,10 @@ fn format_at(path: &Path, device: &Path, zone_bytes: u64, force: bool) -> Result
     let directory = Directory::open(path, DirectoryOptions::default())?;
     ZoneMedia::format(&directory, &*zones, text, id, force).inspect_err(|_| {
         drop(directory);
-        fresh.undo();
+        // Once the directory names the device, that may have its label: the next try needs the name.
+        if !awaits_device(path) {
+            fresh.undo();
+        }
     })
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use vellum_base::{Error, Result};
+use vellum_base::{Env, Error, RealEnv, Result};
 
 /// Permissions of a file that only its owner can read.
 pub const OWNER_ONLY: u32 = 0o600;
@@ -46,12 +46,13 @@ impl WholeFile {
         }
         // The target of a link is replaced, not the link.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        let part = path.with_file_name(format!(".vellum-{}.part", std::process::id()));
+        // Others who write there may have the same process number, in another container.
+        let part = format!(".vellum-{}-{:08x}.part", std::process::id(), RealEnv::new().random() as u32);
+        let part = path.with_file_name(part);
         let mut place = Place { path, part, has_name: false, replaces: force };
         if let Ok(file) = place.unnamed(mode) {
             return Ok(WholeFile { file, place: Some(place) });
         }
-        let _ = std::fs::remove_file(&place.part); // of a process with the same id
         match OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(&place.part) {
             Ok(file) => {
                 place.has_name = true;
@@ -135,7 +136,6 @@ impl Place {
             // The name exists, or links are not supported.
             Err(_) => {
                 if !self.has_name {
-                    let _ = std::fs::remove_file(&self.part); // of a process with the same id
                     self.link(file, &self.part)?;
                     self.has_name = true;
                 }

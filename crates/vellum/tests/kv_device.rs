@@ -152,6 +152,36 @@ fn what_was_cut_short_is_finished_by_the_same_command() {
     }
 }
 
+/// Its tables are on the device, and what was ingested is in no log: the directory had nothing but a manifest left, and
+/// was taken for one that was never finished.
+#[test]
+fn a_store_that_lost_its_current_is_not_begun_anew() {
+    let home = Home::new();
+    ["device", "other"].iter().for_each(|name| blank_device(&home, name, 64 << 20));
+    fs::write(home.path("r.tsv"), "k\tv\n").unwrap();
+    home.ok("kv open s --device device --zone 4MiB");
+    home.ok("kv ingest s r.tsv");
+    fs::remove_file(home.path("s/CURRENT")).unwrap();
+    let before = files(&home, "s");
+    for device in ["device", "other"] {
+        let again = home.run(&format!("kv open s --device {device} --zone 4MiB"));
+        again.failed(2, "there is a store in this directory already");
+    }
+    assert_eq!(files(&home, "s"), before);
+    home.ok("kv repair s --write");
+    assert_eq!(home.ok("kv get s k"), "v\n");
+}
+
+#[test]
+fn what_was_begun_on_one_device_is_not_finished_on_another() {
+    let home = Home::new();
+    ["device", "other"].iter().for_each(|name| blank_device(&home, name, 64 << 20));
+    home.run("kv open s --device device --unit 5KiB").failed(2, "a power of two from 4096");
+    home.run("kv open s").failed(3, "was not finished");
+    home.run("kv open s --device other").failed(2, "or were to be");
+    home.ok("kv open s --device other --force");
+}
+
 /// Kills at any time.
 #[test]
 fn what_is_killed_while_it_is_made_can_be_made_again() {

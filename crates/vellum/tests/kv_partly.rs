@@ -93,7 +93,6 @@ fn what_comes_before_a_line_that_is_no_record_is_loaded() {
     }
 }
 
-/// What is still buffered in the process when writing fails is not counted.
 /// It made a table of what was in the log, anew for each put before it.
 #[test]
 fn a_load_of_nothing_writes_no_table() {
@@ -116,6 +115,7 @@ fn a_repair_of_nothing_leaves_nothing() {
     assert_eq!(fs::read_dir(home.path("empty")).unwrap().count(), 0);
 }
 
+/// What is still buffered in the process when writing fails is not counted.
 #[test]
 fn no_more_is_said_to_be_loaded_than_is_there() {
     let home = Home::new();

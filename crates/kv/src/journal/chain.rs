@@ -12,6 +12,9 @@ use crate::media::Media;
 use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::{Error, Result};
 
+/// Logs that have more together are read twice: a directory that anybody may have written must not take all memory.
+const HELD_BYTES_MAX: usize = 256 << 20;
+
 /// What the manifest says about logs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogBounds<'a> {
@@ -58,31 +61,52 @@ pub(crate) fn read_chain<C: Default>(
 ) -> Result<Vec<LogRead<C>>> {
     let counts = |area: &&Area| area.kind == AreaKind::Log && area.number >= bounds.floor;
     let replayed = areas.iter().filter(counts).filter(|area| !bounds.kept.contains(&area.number));
-    // Each is read once: what is replayed of them takes as much memory, and takes its place log by log.
-    let read = replayed.map(|area| Ok((area.number, media.read_area(*area)?)));
-    let mut unread: BTreeMap<u64, Vec<u8>> = read.collect::<Result<_>>()?;
-    let heads = unread.iter().map(|(number, bytes)| Ok((*number, head_of(*number, bytes, bounds)?)));
+    let numbers: BTreeSet<u64> = replayed.map(|area| area.number).collect();
+    let mut bytes_of = LogBytes { media, held: BTreeMap::new(), held_bytes: 0 };
+    let heads = numbers.iter().map(|number| Ok((*number, bytes_of.head(*number, bounds)?)));
     let heads: Vec<(u64, Option<Previous>)> = heads.collect::<Result<_>>()?;
     let chain = chain_of(&heads, bounds)?;
-    unread.retain(|number, _| chain.iter().any(|(chained, _)| chained == number));
     let mut logs = Vec::new();
     for (at, (number, _)) in chain.iter().enumerate() {
         // A log counts as far as the next one says; what follows is from after a crash that cut it there.
         let limit = chain.get(at + 1).map(|(_, previous)| previous.length);
         let closed = bounds.closed.filter(|(log, _)| log == number).map(|(_, length)| length);
-        let bytes = unread.remove(number).unwrap_or_default();
-        let log = read_log(*number, bytes, limit.or(closed), bounds, on_batch)?;
+        let log = read_log(*number, bytes_of.take(*number)?, limit.or(closed), bounds, on_batch)?;
         if closed.is_some_and(|closed| log.length < closed) {
             return Err(Error::corrupt(format!("log {number} is shorter than when the store was closed")));
         }
         let torn = limit.is_some_and(|limit| log.length < limit);
         logs.push(log);
         if torn {
-            check_nothing_durable_after(*number, unread, bounds, on_batch)?;
+            check_nothing_durable_after(*number, &mut bytes_of, &chain[at + 1..], bounds, on_batch)?;
             break;
         }
     }
     Ok(logs)
+}
+
+/// The bytes of logs. They are read for their heads first, and held until they are replayed, as far as
+/// [`HELD_BYTES_MAX`] goes: what is replayed takes as much memory, and takes their place log by log.
+struct LogBytes<'a> {
+    media: &'a dyn Media,
+    held: BTreeMap<u64, Vec<u8>>,
+    held_bytes: usize,
+}
+
+impl LogBytes<'_> {
+    fn head(&mut self, number: u64, bounds: LogBounds<'_>) -> Result<Option<Previous>> {
+        let bytes = self.media.read_area(Area::log(number))?;
+        let head = head_of(number, &bytes, bounds)?;
+        if self.held_bytes + bytes.len() <= HELD_BYTES_MAX {
+            self.held_bytes += bytes.len();
+            self.held.insert(number, bytes);
+        }
+        Ok(head)
+    }
+
+    fn take(&mut self, number: u64) -> Result<Vec<u8>> {
+        self.held.remove(&number).map_or_else(|| self.media.read_area(Area::log(number)), Ok)
+    }
 }
 
 /// True if a log from `floor` on is gone though it counts: the manifest says so, or a later log that names it. Where no
@@ -102,13 +126,14 @@ pub(crate) fn lacks_a_log(media: &dyn Media, areas: &[Area], store: Option<u64>,
 /// Logs after a torn one are ignored, unless anything proves that the missing part was durable.
 fn check_nothing_durable_after<C: Default>(
     torn: u64,
-    later: BTreeMap<u64, Vec<u8>>,
+    bytes_of: &mut LogBytes<'_>,
+    later: &[(u64, Previous)],
     bounds: LogBounds<'_>,
     on_batch: OnBatch<'_, C>,
 ) -> Result<()> {
-    for (other, bytes) in later {
-        let closed = bounds.closed.is_some_and(|(log, _)| log == other);
-        let log = read_log(other, bytes, None, bounds, on_batch)?;
+    for (other, _) in later {
+        let closed = bounds.closed.is_some_and(|(log, _)| log == *other);
+        let log = read_log(*other, bytes_of.take(*other)?, None, bounds, on_batch)?;
         if closed || log.marked {
             return Err(Error::corrupt(format!(
                 "log {torn} is damaged: log {other}, which is later, was durable"

@@ -95,6 +95,8 @@ pub(crate) struct State {
     pub is_sealing: bool,
     /// A collection runs.
     pub is_collecting: bool,
+    /// Compactions on request that wait until none does.
+    pub compactions: usize,
     /// The prospects when collecting last found no room.
     pub found_no_room: Option<Prospects>,
     /// [`Obsolete::rounds`] when the store began to rest.

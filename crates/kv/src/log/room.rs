@@ -163,9 +163,9 @@ impl Core {
                 drop(state);
                 return self.state.check_writable();
             }
-            let (state, changed) = self.wait_where(state, true)?;
-            drop(state);
-            *has_waited |= changed;
+            let waited = self.wait_where(state, true).map(|(_, changed)| changed);
+            *has_waited |= !matches!(waited, Ok(false));
+            let changed = waited?;
             // Room may have been won since the last look.
             if !changed && self.free_tables() < wanted {
                 return Err(Core::full());
@@ -239,6 +239,24 @@ impl Core {
     }
 }
 
+impl Waiting for Core {
+    fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn env(&self) -> &dyn Env {
+        &*self.env
+    }
+
+    fn full() -> Error {
+        Error::new(Kind::NoSpace, "the medium is full; delete keys, drop iterators, then compact")
+    }
+
+    fn wait_for_change<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<(MutexGuard<'a, State>, bool)> {
+        self.wait_where(state, false)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::log::open::open;
@@ -290,23 +308,5 @@ mod tests {
         let core = open(media.clone(), env, Options::default()).unwrap();
         core.flush_locked(&mut core.writer.lock()).unwrap();
         assert_eq!(core.free_tables(), media.tables_free() - 1);
-    }
-}
-
-impl Waiting for Core {
-    fn counts(&self) -> &Counts {
-        &self.counts
-    }
-
-    fn env(&self) -> &dyn Env {
-        &*self.env
-    }
-
-    fn full() -> Error {
-        Error::new(Kind::NoSpace, "the medium is full; delete keys, drop iterators, then compact")
-    }
-
-    fn wait_for_change<'a>(&'a self, state: MutexGuard<'a, State>) -> Result<(MutexGuard<'a, State>, bool)> {
-        self.wait_where(state, false)
     }
 }

@@ -40,7 +40,7 @@ pub trait Areas: Send + Sync {
         Err(Error::corrupt(format!("{area} cannot be read at random here")))
     }
 
-    /// The path of an area, where it is a file of the host.
+    /// [`Tables::table_path`](super::Tables::table_path) of an area.
     fn area_path(&self, area: Area) -> Option<PathBuf> {
         let _ = area;
         None

@@ -47,7 +47,8 @@ pub trait Tables: Send + Sync {
     /// attributed to one.
     fn tables(&self) -> Result<Vec<u64>>;
 
-    /// The path of a finished table, where it is a file of the host. Nobody writes to it any more.
+    /// A path by which to link a finished table now, where it is a file of the host: it may be one of this process's
+    /// open directory, which others do not have, nor this one later. Nobody writes to the table any more.
     fn table_path(&self, number: u64) -> Option<PathBuf> {
         let _ = number;
         None

@@ -60,6 +60,9 @@ impl AnyStore {
             return Err(Error::invalid(what));
         }
         let engine = is.or(wanted).unwrap_or_default();
+        if engine == Engine::Log && options.compression != Options::default().compression {
+            return Err(Error::invalid("a log store compresses nothing"));
+        }
         if is.is_none() && options.create_if_missing {
             would_take(engine, &media, &options, batch)?;
         }

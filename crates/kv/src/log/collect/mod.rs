@@ -129,9 +129,12 @@ impl Core {
     pub(crate) fn collect_all(&self) -> Result<()> {
         let mut state = self.state.lock();
         self.state.try_again(&mut state);
+        // Beside writers there is always something to collect: it would be another collection's turn each time.
+        state.compactions += 1;
         while state.is_collecting && !state.health.has_failed() {
             self.state.wait(&mut state);
         }
+        state.compactions -= 1;
         state.is_collecting = true;
         drop(state);
         let result = self.state.check_writable().and_then(|()| {

@@ -156,7 +156,7 @@ impl Repair<'_> {
         Ok((Some(number), state.map_err(|error| self.problem(error)).ok()))
     }
 
-    /// An error if nothing was found that shows that these files are a store's.
+    /// Without a manifest: an error if nothing was found that shows that these files are a store's.
     fn check_ours(&self) -> Result<()> {
         match !self.is_ours && self.added.is_empty() && self.salvaged.is_empty() {
             true => Err(Error::corrupt("nothing of a key-value store can be read here: nothing was changed")),

@@ -108,9 +108,10 @@ impl Core {
             if is_enough(&self.budget(&self.view.load().version, &state)) || state.health.has_failed() {
                 break Ok(());
             }
+            let waited = self.wait_for_change(state);
+            *has_waited |= !matches!(waited, Ok((_, false)));
             let changed;
-            (state, changed) = self.wait_for_change(state)?;
-            *has_waited |= changed;
+            (state, changed) = waited?;
             // Something may have been erased between the two looks.
             if changed || self.library.obsolete.rounds() != rounds {
                 continue;

@@ -122,7 +122,7 @@ impl FlashMedia {
     }
 
     /// Opens formatted flash that schedules requests itself: everything is submitted at once. Reads the first and last
-    /// page of every erase block.
+    /// page of every erase block, and waits for that: in virtual time, it is to be called by a task.
     pub fn open(flash: Arc<dyn Flash>, env: Arc<dyn Env>) -> Result<Arc<FlashMedia>> {
         FlashMedia::open_on(flash, env, None)
     }

@@ -23,7 +23,7 @@ pub use home::ZoneHome;
 
 use super::patient::twice;
 use super::{Areas, Directory, Media, Tables, ZONES};
-use crate::journal::AreaKind;
+use crate::journal::{Area, AreaKind, Edit, salvage_records};
 use home::Note;
 use label::{Label, TableHead, ZONE_UNIT_BYTES};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +37,8 @@ const LABEL_ZONE: u32 = 0;
 const LABELS_AT: [u64; 2] = [0, ZONE_UNIT_BYTES as u64];
 /// Fewest zones: the label, a table on each of three levels, and what a merge of them writes.
 const ZONES_MIN: u32 = 8;
+/// Most bytes of the first manifest of a store: it names nothing.
+const FIRST_MANIFEST_BYTES_MAX: usize = 512;
 /// What is to become the file ZONES.
 const ZONES_NEW: &str = "ZONES.new";
 /// Least size of a zone. In some of less than 80 KiB there is no room for the largest key and value that the store
@@ -104,7 +106,8 @@ impl Homes {
 impl ZoneMedia {
     /// Prepares `zones` for the tables of a new store in `directory`, which records `device`, the path by which to open
     /// them. `id` must be random. A device that is not blank is refused unless `force` is set; its contents are
-    /// destroyed then. If this was cut short, or no store was created since, it can be repeated.
+    /// destroyed then. If this was cut short, or no store was created since, it can be repeated, on the same device
+    /// unless `force` is set.
     pub fn format(
         directory: &Directory,
         zones: &dyn Zones,
@@ -117,12 +120,23 @@ impl ZoneMedia {
         if directory.current()?.is_some() || !is_without_store(directory)? {
             return Err(Error::invalid("there is a store in this directory already"));
         }
+        // If it is damaged, nothing is known of an earlier formatting.
+        let earlier = Note::of(directory).unwrap_or(None);
+        if let Some(note) = earlier.as_ref().filter(|note| !force && note.home.device != device) {
+            return Err(Error::invalid(format!(
+                "the tables of this directory are on {}, or were to be",
+                note.home.device
+            )));
+        }
+        let begun = earlier.filter(|note| is_begun(note, directory, zones).unwrap_or(false));
         let is_blank = (0..shape.zones).all(|zone| zones.report(zone).written == 0);
-        if !force && !is_blank && !is_begun(directory, zones)? {
+        if !force && !is_blank && begun.is_none() {
             return Err(Error::invalid(format!(
                 "{device} is not blank: formatting it would destroy what it holds"
             )));
         }
+        // The device has this label until it is reset: if that is cut short again, too, the two still agree.
+        let id = begun.map_or(id, |note| note.id);
         // Before the device is changed, so that a directory whose formatting was cut short tells.
         Note::new(device, id, shape.zone_bytes).set(directory)?;
         begin(zones, id)
@@ -182,17 +196,31 @@ fn check_shape(shape: &ZonesShape, device: &str) -> Result<()> {
     Err(Error::invalid(format!("{device} {what}")))
 }
 
-/// True if nothing in the directory is of a store that was created; a manifest alone is of one that was not.
+/// True if nothing in the directory is of a store that was created. A manifest alone is of one that was not, unless it
+/// names a table: those are on the device.
 fn is_without_store(directory: &Directory) -> Result<bool> {
-    let areas = directory.areas()?;
-    let logs = areas.iter().filter(|area| area.kind == AreaKind::Log).count();
-    Ok(logs == 0 && areas.len() < 2 && directory.tables()?.is_empty())
+    Ok(match directory.areas()?[..] {
+        [] => directory.tables()?.is_empty(),
+        [first] => {
+            first.kind == AreaKind::Manifest && directory.tables()?.is_empty() && is_first(directory, first)?
+        }
+        _ => false,
+    })
+}
+
+/// True if a manifest may be the first of a store whose creation was cut short: it names no table, as far as it can be
+/// read, and is not longer than such a one.
+fn is_first(directory: &Directory, manifest: Area) -> Result<bool> {
+    let bytes = directory.read_area(manifest)?;
+    let names_nothing = |payload: &[u8]| {
+        Edit::decode(payload).is_ok_and(|edit| edit.added.is_empty() && edit.segments.is_empty())
+    };
+    let edits = salvage_records(manifest, None, &bytes)?;
+    Ok(bytes.len() <= FIRST_MANIFEST_BYTES_MAX && edits.iter().all(|(_, payload)| names_nothing(payload)))
 }
 
 /// True if all that there is on the device is the label that an earlier formatting for this directory wrote.
-fn is_begun(directory: &Directory, zones: &dyn Zones) -> Result<bool> {
-    // If it is damaged, nothing is known of an earlier one.
-    let Some(note) = Note::of(directory).unwrap_or(None) else { return Ok(false) };
+fn is_begun(note: &Note, directory: &Directory, zones: &dyn Zones) -> Result<bool> {
     let is_own = note.check_directory(directory).is_ok();
     let is_rest_blank = (LABEL_ZONE + 1..zones.shape().zones).all(|zone| {
         let report = zones.report(zone);

@@ -31,6 +31,7 @@ pub fn advise(error: Error, path: &Path) -> Failure {
         Kind::Corrupt | Kind::Unsupported if error.to_string().contains("the file ZONES") => lost_device(path),
         Kind::Corrupt => damaged(path),
         Kind::NoSpace => no_room(&error),
+        Kind::Invalid if error.to_string().contains("compresses nothing") => "leave --compression out".into(),
         Kind::Io | Kind::Poisoned if error.to_string().contains(TOO_LARGE) => {
             "raise the limit on file sizes (ulimit -f) or put the store where files may be larger, then run the \
              command again: what was synced is there"
@@ -192,7 +193,9 @@ fn unfinished(path: &Path) -> Failure {
     }
     let what = format!("{path} holds a store that was not finished: {by} {ended}");
     let next = match is_on_device {
-        true => format!("run `vellum kv open {path} --device {device}` again, or remove it (rm -r {path})"),
+        true => format!(
+            "run `vellum kv open {path} --device {device}` again, with the options of before, or remove it (rm -r {path})"
+        ),
         false => format!("make it again, which begins anew, or remove it (rm -r {path})"),
     };
     Failure::with_next(Error::new(Kind::Io, what), next)

@@ -21,11 +21,6 @@ impl Compressing {
     pub fn put_into(self, options: Options) -> Options {
         Options { compression: self.compression.0, ..options }
     }
-
-    /// True unless it is the default.
-    pub fn is_asked_for(self) -> bool {
-        self.compression.0 != Options::default().compression
-    }
 }
 
 impl FromStr for PerLevel {

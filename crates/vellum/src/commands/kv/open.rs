@@ -70,6 +70,9 @@ struct Opened {
 impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let made = self.target.is_new();
+        if self.device.is_none() {
+            self.target.check_finished()?;
+        }
         if let Some(device) = self.device.as_ref().filter(|_| !made) {
             self.zone.map_or(Ok(()), |zone| self.target.check_zone(zone))?;
             self.target.move_to(device)?;

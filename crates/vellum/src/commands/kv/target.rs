@@ -191,10 +191,6 @@ impl Target {
     }
 }
 
-fn log_is_plain() -> Failure {
-    Failure::with_next(Error::invalid("a log store compresses nothing"), "leave --compression out")
-}
-
 impl WriteTarget {
     /// Opens it for operations that need ordered keys, creating it if necessary.
     pub fn open_ordered(&self, space: &Space) -> Result<Store, Failure> {
@@ -219,28 +215,24 @@ impl WriteTarget {
         if self.is_new_log() && !space.is_default() {
             return Err(space.not_in_a_log());
         }
-        // What was asked for is a store on that device, perhaps with other options.
-        if awaits_device(&self.path) {
-            return Err(missing(&self.path));
-        }
+        self.check_finished()?;
         self.open_as(batch, Strict::default())
+    }
+
+    /// Fails if a store on a device was begun here, and not finished: that is done with the options of before.
+    pub fn check_finished(&self) -> Result<(), Failure> {
+        if awaits_device(&self.path) { Err(missing(&self.path)) } else { Ok(()) }
     }
 
     fn open_as(&self, batch: &Batch, strict: Strict) -> Result<AnyStore, Failure> {
         let wanted = self.engine.map(EngineArg::engine);
-        if self.is_new_log() && self.compressing.is_asked_for() {
-            return Err(log_is_plain());
-        }
         let opened = AnyStore::open_for(&self.path, wanted, self.options(strict), batch);
-        match opened {
-            Ok(AnyStore::Log(_)) if self.compressing.is_asked_for() => Err(log_is_plain()),
-            opened => opened.map_err(|error| match (error.kind(), wanted) {
-                (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => {
-                    Failure::with_next(error, other_engine(&self.path, wanted))
-                }
-                _ => self.advise(error),
-            }),
-        }
+        opened.map_err(|error| match (error.kind(), wanted) {
+            (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => {
+                Failure::with_next(error, other_engine(&self.path, wanted))
+            }
+            _ => self.advise(error),
+        })
     }
 
     fn options(&self, strict: Strict) -> Options {
@@ -268,6 +260,10 @@ impl WriteTarget {
             Kind::Invalid if error.to_string().contains("not blank") => Failure::with_next(
                 error,
                 "look at what it holds (blkid, vellum kv); if that may be LOST, run it again with --force",
+            ),
+            Kind::Invalid if error.to_string().contains("or were to be") => Failure::with_next(
+                error,
+                "name that device; or, if what is there may be LOST, run it again with --force",
             ),
             Kind::Invalid if error.to_string().contains("in this directory already") => {
                 Failure::with_next(error, "open it without --device: it knows where its tables are to be")
