@@ -91,7 +91,8 @@ impl Store {
 
     /// Ends background work, makes everything written durable, and records where the log ends, so that damage to the
     /// log before the next opening is detected. Dropping the store does the same, but ignores errors. Keyspaces and
-    /// snapshots remain readable and keep the medium open: opening it elsewhere fails until they are dropped.
+    /// snapshots remain readable and keep the medium open: opening it elsewhere fails until they are dropped. Iterators
+    /// remain readable, too; they keep open what they read from: flash and zones, but of a directory its files alone.
     pub fn close(self) -> Result<()> {
         self.shut()
     }
