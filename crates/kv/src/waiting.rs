@@ -19,7 +19,18 @@ pub(crate) trait Waiting: Durable {
         state: MutexGuard<'a, Self::State>,
     ) -> Result<(MutexGuard<'a, Self::State>, bool)>;
 
-    /// Runs `wait`, which notes whether it did. If so, however it ended, it counts as a stall, with the time it took.
+    /// The same; notes if it waited, however that ended.
+    fn change_noting<'a>(
+        &'a self,
+        has_waited: &mut bool,
+        state: MutexGuard<'a, Self::State>,
+    ) -> Result<(MutexGuard<'a, Self::State>, bool)> {
+        let waited = self.wait_for_change(state);
+        *has_waited |= !matches!(waited, Ok((_, false)));
+        waited
+    }
+
+    /// Runs `wait`, which notes whether it did. If so, it counts as a stall, with the time it took.
     fn stall<T>(&self, wait: impl FnOnce(&mut bool) -> T) -> T {
         let (start, mut has_waited) = (self.env().now(), false);
         let result = wait(&mut has_waited);
@@ -49,10 +60,8 @@ pub(crate) trait Waiting: Durable {
                 shared.try_again(&mut state);
                 has_tried = true;
             }
-            let waited = self.wait_for_change(state);
-            *has_waited |= !matches!(waited, Ok((_, false)));
             let changed;
-            (state, changed) = waited?;
+            (state, changed) = self.change_noting(has_waited, state)?;
             if !changed {
                 state.as_mut().check_room()?; // it says what there is no room for
                 return Err(Self::full());

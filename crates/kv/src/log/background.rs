@@ -128,9 +128,7 @@ fn newest(notes: Vec<Note>, data: &[u8]) -> Vec<Note> {
 fn collect_loop(core: &Core) {
     core.env.give_way();
     let pick = |state: &mut State| {
-        // Only one collection runs at a time, and a compaction on request comes first.
-        let is_due = !state.is_collecting && state.compactions == 0;
-        let picked = if is_due { core.pick_in(state, state.is_short) } else { None };
+        let picked = if state.may_collect() { core.pick_in(state, state.is_short) } else { None };
         let Some(picked) = picked else {
             // Writes since may have made a collection pointless: those who wait for one must check again.
             core.state.found_nothing();

@@ -163,7 +163,13 @@ impl View {
 impl State {
     /// True if something is under way that may give room back.
     pub(crate) fn is_busy(&self) -> bool {
-        self.is_collecting || self.is_sealing || !self.health.is_resting() && !self.frozen.is_empty()
+        let is_collected = self.is_collecting || self.compactions > 0;
+        is_collected || self.is_sealing || !self.health.is_resting() && !self.frozen.is_empty()
+    }
+
+    /// True if the background may begin a collection: one runs at a time, and a compaction on request comes first.
+    pub(crate) fn may_collect(&self) -> bool {
+        !self.is_collecting && self.compactions == 0
     }
 }
 

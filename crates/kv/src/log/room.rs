@@ -232,7 +232,7 @@ impl Core {
     /// that is woken for nothing wakes all who wait, and so on: in virtual time no time would pass.
     fn wait_for_tasks(&self, state: &mut MutexGuard<'_, State>, short: bool) {
         state.is_short |= short;
-        if short && !state.is_collecting && self.pick_in(state, true).is_some() {
+        if short && state.may_collect() && self.pick_in(state, true).is_some() {
             self.state.wake_tasks();
         }
         self.state.wait(state);

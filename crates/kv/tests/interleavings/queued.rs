@@ -1,8 +1,7 @@
 //! Flash behind queues: a task for each channel, which serves whoever flushes, merges, reads and erases.
 
 use crate::stirred::{StirredEnv, stir};
-use crate::{flash, pair_at, put_pair, watch};
-use shuttle::thread;
+use crate::{change_beside_readers, flash, pair_at, put_pair};
 use std::sync::Arc;
 use vellum_kv::{Durability, FlashMedia, Map, Options, Schedule, Store};
 use vellum_media::nand::Nand;
@@ -22,23 +21,7 @@ fn readers_beside_flushes_and_merges_that_wait_in_queues() {
         let store = Arc::new(open(&flash));
         put_pair(&store, 2, 9, Durability::Buffered);
         store.flush().unwrap();
-        let task = |body: fn(&Store)| {
-            let store = store.clone();
-            thread::spawn(move || body(&store))
-        };
-        let tasks = [
-            task(|store| {
-                for n in 1..4 {
-                    put_pair(store, 1, n, Durability::Buffered);
-                    store.flush().unwrap();
-                }
-            }),
-            task(|store| store.compact().unwrap()),
-            task(|store| watch(store, 1, 2)),
-        ];
-        watch(&store, 2, 2);
-        tasks.into_iter().for_each(|task| task.join().unwrap());
-        assert_eq!(store.verify().unwrap().problems, Vec::<String>::new());
+        change_beside_readers(&store, 3);
         flash.power_cut_at(1);
         drop(store);
         flash.power_on();

@@ -108,10 +108,8 @@ impl Core {
             if is_enough(&self.budget(&self.view.load().version, &state)) || state.health.has_failed() {
                 break Ok(());
             }
-            let waited = self.wait_for_change(state);
-            *has_waited |= !matches!(waited, Ok((_, false)));
             let changed;
-            (state, changed) = waited?;
+            (state, changed) = self.change_noting(has_waited, state)?;
             // Something may have been erased between the two looks.
             if changed || self.library.obsolete.rounds() != rounds {
                 continue;
