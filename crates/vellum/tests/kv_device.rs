@@ -167,6 +167,11 @@ fn a_store_that_lost_its_current_is_not_begun_anew() {
         let again = home.run(&format!("kv open s --device {device} --zone 4MiB"));
         again.failed(2, "there is a store in this directory already");
     }
+    for line in ["kv get s k", "kv put s k v", "kv open s"] {
+        let refused = home.run(line);
+        refused.failed(4, "CURRENT is missing");
+        assert!(refused.err.contains("see what `vellum kv repair` says"), "{line}: {}", refused.err);
+    }
     assert_eq!(files(&home, "s"), before);
     home.ok("kv repair s --write");
     assert_eq!(home.ok("kv get s k"), "v\n");

@@ -177,11 +177,16 @@ impl Target {
     }
 
     /// True if the file that names its manifest is missing, although there are tables or logs. A manifest alone belongs
-    /// to a store whose creation was interrupted.
+    /// to a store whose creation was interrupted, unless it names tables on a device.
     pub fn lacks_current(&self) -> bool {
         let files = self.path.read_dir().into_iter().flatten().flatten();
         let endings: Vec<&str> = files.filter_map(|file| ending(&file.file_name())).collect();
-        let is_there = endings.iter().any(|ending| *ending != MANIFEST) || endings.len() > 1;
+        let is_on_device = || Store::device_of(&self.path).is_some() && !awaits_device(&self.path);
+        let is_there = match endings[..] {
+            [] => false,
+            [MANIFEST] => is_on_device(),
+            _ => true,
+        };
         is_there && !self.path.join(CURRENT).exists() && !is_unfinished(&self.path)
     }
 
