@@ -372,6 +372,9 @@ impl Handle for Open {
         file.roomy_until = if is_taken { (offset + bytes) as usize } else { file.bytes.len() };
         is_taken
     }
+    fn writes_in_place(&self) -> bool {
+        true
+    }
     /// It is safe when the file is synced; until then it may not have happened.
     fn cut(&self, bytes: u64) -> Result<()> {
         let mut state = self.state.lock();

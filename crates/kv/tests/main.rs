@@ -20,6 +20,7 @@ mod foreign;
 mod full;
 mod golden;
 mod grouped;
+mod grown;
 mod harmed;
 mod harness;
 mod history;

@@ -1,4 +1,4 @@
-"""What kv_flash.sh measured, as a table and as rows of docs/results: kv_flash_table.py RUNS RESULT COMMAND MIB DISK_MIB"""
+"""What kv_flash.sh measured, as a table and as rows of docs/results: kv_flash_table.py RUNS RESULT COMMAND MIB DISK_MIB VALUE DURABILITY"""
 
 import json
 import os
@@ -56,8 +56,10 @@ def amplification(figures, name):
     return figures[name]["programmed"] / figures[name]["user"]
 
 
-def rows(figures, command, mib, disk_mib):
-    why = (f"records of 1 KiB, {mib} MiB of them on disks of {disk_mib} MiB: filled in no order, all set anew, YCSB's load and A; bytes "
+def rows(figures, command, mib, disk_mib, value, durability):
+    each = "1 KiB" if value == "1024" else f"{value} B"
+    how_synced = ", every write synced" if durability == "sync" else ""
+    why = (f"records of {each}, {mib} MiB of them on disks of {disk_mib} MiB: filled in no order, all set anew, YCSB's load and A; bytes "
            "programmed until all is closed, for each of keys and values")
     for peer, prefix in PEERS.items():
         for mount in ("", ".discard"):
@@ -77,7 +79,7 @@ def rows(figures, command, mib, disk_mib):
                 how = " mounted with discard" if mount else ""
                 target = 0.7 if peer == "RocksDB" else 1.0
                 yield {
-                    "claim": f"flash programmed by {what} beside {peer} on ext4{how} on a Vellum disk",
+                    "claim": f"flash programmed by {what} beside {peer} on ext4{how} on a Vellum disk{how_synced}",
                     "command": f"sudo {command}",
                     "holds": ours <= target * theirs,
                     "ours": f"{ours / theirs:.2f} x ({ours:.2f} beside {theirs:.2f} for each byte of the user)",
@@ -87,7 +89,7 @@ def rows(figures, command, mib, disk_mib):
 
 
 def main():
-    runs, result, command, mib, disk_mib = sys.argv[1:]
+    runs, result, *about = sys.argv[1:]
     figures = {}
     for mount in ("", ".discard"):
         for engine in ENGINES:
@@ -96,7 +98,7 @@ def main():
                 figures[engine + mount] = found
     figures["vellum-flash"], figures["vellum-flash, NVRAM as flash"] = on_flash(runs)
     show(figures)
-    made = list(rows(figures, command, mib, disk_mib))
+    made = list(rows(figures, *about))
     for row in made:
         print(f"{'holds ' if row['holds'] else 'MISSED'} {row['claim']}: {row['ours']}")
     with open(result, "w") as file:

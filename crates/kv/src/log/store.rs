@@ -126,6 +126,7 @@ impl Store {
             return Ok(());
         }
         core.state.check_writable()?;
+        core.with_room(|| core.wal.lock().finish())?;
         core.sync_log()?;
         let mut writer = core.writer.lock();
         let closed = core.wal.lock().open_log();

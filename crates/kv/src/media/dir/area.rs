@@ -3,8 +3,8 @@
 //! The end of a log may be held in memory that survives the process ([`AreaWriter::map`], [`super::tail`]), so that
 //! most appends take no system call.
 //!
-//! States of such a log: written by calls → held → finished. A sync returns it to the first state. If that memory is
-//! not available, the log is written by calls until it is finished.
+//! States of a log: written by calls → held or grown → finished. A sync returns a held one to the first state, holding a
+//! grown one. If that memory is not available, the log is written by calls until it is finished.
 //!
 //! Invariants
 //! 1. Holding begins when as many bytes were appended since the last sync as can be held. A writer that syncs waits for
@@ -13,7 +13,10 @@
 //!    finished or else when the store is opened again.
 //! 3. Held bytes are written up to the next multiple of [`HELD_BYTES_MAX`], even if that is within a record, whose rest
 //!    is held then: the page cache takes aligned bytes in one piece.
-//! 4. A log that is dropped and was not finished changes its file no more: after a failure another opening may have
+//! 4. If few bytes are appended between syncs, zeros are written ahead of them: a sync of what changes neither the length
+//!    of a file nor its blocks is a write of data, and any other is a transaction of the file system, too, which writes
+//!    several blocks. The zeros are cut off when the log is finished, held, or opened again.
+//! 5. A log that is dropped and was not finished changes its file no more: after a failure another opening may have
 //!    continued it. What it held stays in TAIL.
 
 use super::AREA_BYTES_MAX;
@@ -37,6 +40,13 @@ const ROOM_PARTS: u64 = 64;
 /// With less room, one part in `PARTS_AHEAD` of the log, at most `PART_BYTES_MAX`: nothing else can use it meanwhile.
 const PARTS_AHEAD: u64 = 4;
 const PART_BYTES_MAX: u64 = 4 << 20;
+
+/// So many syncs in a row with at most `SHORT_BYTES` before each let the file grow, by as many zeros as it has bytes,
+/// within bounds, if the file system has `ROOM_PARTS` times that room.
+const SHORT_SYNCS_MIN: u32 = 8;
+const SHORT_BYTES: u64 = 8 << 10;
+const ZEROS_MIN: u64 = 32 << 10;
+static ZEROS: [u8; 256 << 10] = [0; _];
 
 /// An area that is not written any more.
 pub(super) struct KeptArea {
@@ -103,6 +113,11 @@ struct End {
     at: u64,
     /// Bytes appended since the last sync.
     unsynced: u64,
+    /// Syncs in a row with few bytes before each.
+    short_syncs: u32,
+    /// End of the zeros that were written ahead; 0 if none were.
+    zeros_until: u64,
+    is_finished: bool,
     /// Blocks of the file are allocated up to this offset; 0 if none were allocated ahead.
     roomy_until: u64,
     /// Most bytes to allocate at a time. `None` if nothing may be held.
@@ -128,6 +143,7 @@ impl FileArea {
         if end.ahead_bytes.is_none() || end.unsynced < self.files.held_bytes_min() {
             return Ok(false);
         }
+        self.shrink(end)?;
         if end.tail.is_none() {
             end.tail = self.tail_file.take(self.number);
         }
@@ -173,6 +189,36 @@ impl FileArea {
         until <= end.roomy_until
     }
 
+    /// Writes zeros behind `until` if the writer syncs often and there are none.
+    fn grow(&self, end: &mut End, until: u64) -> Result<()> {
+        let is_wanted = end.short_syncs >= SHORT_SYNCS_MIN && !end.is_finished;
+        if !is_wanted || until <= end.zeros_until {
+            return Ok(());
+        }
+        let zeros = until.clamp(ZEROS_MIN, ZEROS.len() as u64);
+        let is_roomy = self.files.room_bytes().is_none_or(|room| zeros <= room / ROOM_PARTS);
+        end.short_syncs = 0; // without room, it is tried again some time later
+        if !is_roomy || !self.file.writes_in_place() {
+            return Ok(());
+        }
+        match self.file.write(until, &ZEROS[..zeros as usize]) {
+            Err(error) if error.kind() == Kind::NoSpace => return self.file.cut(until),
+            written => written?,
+        }
+        self.ledger.programmed(Cause::Padding, zeros);
+        (end.zeros_until, end.short_syncs) = (until + zeros, SHORT_SYNCS_MIN);
+        Ok(())
+    }
+
+    /// Cuts the zeros off.
+    fn shrink(&self, end: &mut End) -> Result<()> {
+        if end.zeros_until > end.at {
+            self.file.cut(end.at)?;
+        }
+        (end.zeros_until, end.short_syncs) = (0, 0);
+        Ok(())
+    }
+
     /// Releases TAIL. Further appends are calls.
     fn end_tail(&self, end: &mut End) {
         end.ahead_bytes = None;
@@ -204,10 +250,12 @@ impl AreaWriter for FileArea {
     fn append(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut end = self.end.lock();
         debug_assert_eq!(end.at, offset);
+        let until = offset + bytes.len() as u64;
         if !self.hold(&mut end, bytes)? {
             self.file.write(offset, bytes)?;
+            self.grow(&mut end, until)?;
         }
-        end.at = offset + bytes.len() as u64;
+        end.at = until;
         end.unsynced += bytes.len() as u64;
         drop(end);
         self.ledger.programmed(self.cause, bytes.len() as u64);
@@ -217,6 +265,8 @@ impl AreaWriter for FileArea {
     fn sync(&self) -> Result<()> {
         let mut end = self.end.lock();
         self.write_held(&mut end, &[]).map_err(not_for_room)?;
+        let is_short = end.unsynced <= SHORT_BYTES;
+        end.short_syncs = if is_short { end.short_syncs.saturating_add(1) } else { 0 };
         end.unsynced = 0;
         drop(end);
         self.syncing.run(|| {
@@ -237,10 +287,12 @@ impl AreaWriter for FileArea {
         let end = &mut *self.end.lock();
         self.write_held(end, &[])?;
         self.end_tail(end);
-        if std::mem::take(&mut end.roomy_until) > end.at {
+        end.is_finished = true;
+        if end.roomy_until.max(end.zeros_until) > end.at {
             // If it fails, the blocks stay allocated for as long as the file exists.
             let _ = self.file.cut(end.at);
         }
+        (end.roomy_until, end.zeros_until) = (0, 0);
         Ok(())
     }
 }

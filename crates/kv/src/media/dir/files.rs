@@ -106,7 +106,12 @@ pub trait Handle: Send + Sync {
         let _ = (offset, bytes);
         false
     }
-    /// Truncates the file to `bytes`, its length, which frees blocks that were allocated behind them.
+    /// True if the file system writes bytes that are there already in place, so that a sync of such a write is one of
+    /// data alone.
+    fn writes_in_place(&self) -> bool {
+        false
+    }
+    /// Truncates the file to `bytes`, its length or less, which frees blocks behind them.
     fn cut(&self, bytes: u64) -> Result<()> {
         let _ = bytes;
         Ok(())

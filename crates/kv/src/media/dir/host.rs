@@ -372,13 +372,17 @@ impl Handle for HostFile {
     }
 
     fn take_room(&self, offset: u64, bytes: u64) -> bool {
-        let is_taken = writes_in_place(&self.file)
-            && fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes).is_ok();
+        let is_taken =
+            self.writes_in_place() && fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes).is_ok();
         if !is_taken {
             // A file system with too little room may have allocated what there is.
             let _ = self.file.metadata().and_then(|file| self.file.set_len(file.len()));
         }
         is_taken
+    }
+
+    fn writes_in_place(&self) -> bool {
+        writes_in_place(&self.file)
     }
 
     fn cut(&self, bytes: u64) -> Result<()> {
