@@ -28,6 +28,7 @@ mod host;
 mod journal;
 mod mark;
 mod mend;
+mod nvram;
 #[cfg(test)]
 mod power_loss;
 mod store;
@@ -38,8 +39,9 @@ pub use mend::Mended;
 use crate::coded::{Coded, Coding};
 use crate::nand::{Block, Die, Nand, NandParams, Parts, Wear, new_block};
 use file::{FileBacking, FileNvram, ImageFile};
-use format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, HEADER_COPY_OFFSET, Layout, NVRAM_OFFSET, UNIT};
+use format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, HEADER_COPY_OFFSET, Layout, UNIT};
 use host::HostFile;
+use nvram::{place_nvram, read_nvram};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -344,27 +346,6 @@ fn write_journal(file: &File, info: &ImageInfo, layout: &Layout) -> std::io::Res
         file.sync_all()?;
     }
     Ok(())
-}
-
-/// The contents of the NVRAM: the bytes in its place, overlaid by the journal; and where the journal ends.
-fn read_nvram(file: &HostFile, layout: &Layout, slot: &CountersSlot) -> std::io::Result<(Vec<u8>, u64)> {
-    let mut nvram = vec![0; layout.journal.nvram_bytes as usize];
-    file.read_exact_at(&mut nvram, NVRAM_OFFSET)?;
-    let from = (slot.journal_start, u64::MAX);
-    let end = layout.journal.replay(file, from, slot.synced, |offset, data| {
-        nvram[offset as usize..][..data.len()].copy_from_slice(data);
-        Ok(())
-    })?;
-    Ok((nvram, end))
-}
-
-/// Copies the contents of the journal to their place in the NVRAM.
-fn place_nvram(file: &HostFile, layout: &Layout, slot: &CountersSlot) -> std::io::Result<()> {
-    file.sync_data()?; // a process that was killed may not have synced it
-    let from = (slot.journal_start, u64::MAX);
-    let place = |offset: u64, data: &[u8]| file.write_all_at(data, NVRAM_OFFSET + offset);
-    layout.journal.replay(file, from, slot.synced, place)?;
-    file.sync_data()
 }
 
 /// Makes the directory entry of a new file durable.

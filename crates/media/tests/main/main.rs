@@ -1,6 +1,7 @@
 //! The guarantees of a virtual flash device, in memory and in a file.
 
 mod alike;
+mod beside;
 mod coded;
 mod crash;
 mod damage;
