@@ -1,15 +1,20 @@
 //! What the manifest alone says about a store, readable while another process has the store open. It is as of the last
-//! edit; every flush, merge and new segment appends one.
+//! edit; every flush, merge and new segment appends one. What came since is counted by the lengths of logs.
+//!
+//! 1. Nothing is locked or written.
+//! 2. Logs are measured before the manifest is read. So while that says the same, what they hold only grows; after it
+//!    says that a log is in tables, that log is not counted any more.
 
 use crate::engine::Engine;
-use crate::journal::TableMeta;
+use crate::journal::{AREA_HEAD_BYTES, Area, AreaKind, Edit, TableMeta, record_bytes_of};
 use crate::lifetime::Lifetime;
 use crate::log;
 use crate::lsm::recover;
 use crate::lsm::stat::LevelStat;
 use crate::manifest::{self, Current};
-use crate::media::Media;
-use vellum_base::{Error, Result};
+use crate::media::{Media, NvramLook};
+use std::collections::BTreeSet;
+use vellum_base::{Error, Kind, Result};
 
 /// How often a manifest may be replaced while it is read.
 const REPLACED_MAX: usize = 16;
@@ -23,6 +28,9 @@ pub struct Glance {
     pub lifetime: Lifetime,
     /// Number and bytes of each table.
     pub tables: Vec<(u64, u64)>,
+    /// Bytes of records that are in logs and not yet in tables, as far as the writer handed them over: a little of what
+    /// was not synced may be in its memory only. `None` if the logs could not be read.
+    pub unflushed_log_bytes: Option<u64>,
 }
 
 /// What a store holds.
@@ -46,32 +54,117 @@ pub enum Glanced {
     },
 }
 
+/// What a glance reads; others may change it meanwhile.
+trait Seen {
+    fn current(&self) -> Result<Option<Vec<u8>>>;
+    fn read(&self, area: Area) -> Result<Vec<u8>>;
+    fn areas(&self) -> Result<Vec<Area>>;
+    /// Bytes of records of a log of this store.
+    fn record_bytes(&self, log: Area, store: u64) -> Result<u64>;
+}
+
+impl Seen for &dyn Media {
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        Media::current(*self)
+    }
+    fn read(&self, area: Area) -> Result<Vec<u8>> {
+        self.read_area(area)
+    }
+    fn areas(&self) -> Result<Vec<Area>> {
+        (**self).areas()
+    }
+    fn record_bytes(&self, log: Area, store: u64) -> Result<u64> {
+        match self.keeps_areas() {
+            // A file ends where its log does.
+            true => Ok(self.open_area(log)?.bytes()?.saturating_sub(AREA_HEAD_BYTES as u64)),
+            false => Ok(record_bytes_of(log, store, &self.read_area(log)?)),
+        }
+    }
+}
+
+impl Seen for NvramLook<'_> {
+    fn current(&self) -> Result<Option<Vec<u8>>> {
+        NvramLook::current(self)
+    }
+    fn read(&self, area: Area) -> Result<Vec<u8>> {
+        self.read_area(area)
+    }
+    fn areas(&self) -> Result<Vec<Area>> {
+        Ok(NvramLook::areas(self))
+    }
+    fn record_bytes(&self, log: Area, store: u64) -> Result<u64> {
+        Ok(record_bytes_of(log, store, &self.read_area(log)?))
+    }
+}
+
 impl Glance {
     /// Reads a medium that another process may be changing. `None` if there is no store.
+    ///
+    /// Errors: [`Kind::Busy`] if the manifest is replaced faster than it can be read.
     pub fn of(media: &dyn Media) -> Result<Option<Glance>> {
+        Glance::of_seen(&media)
+    }
+
+    /// Reads the contents of the NVRAM of flash ([`FlashMedia`](crate::FlashMedia)) as of one moment. `None` if there
+    /// is no store.
+    pub fn of_nvram(contents: &[u8]) -> Result<Option<Glance>> {
+        match NvramLook::at(contents)? {
+            Some(look) => Glance::of_seen(&look),
+            None => Ok(None),
+        }
+    }
+
+    fn of_seen(seen: &impl Seen) -> Result<Option<Glance>> {
+        let mut was_there = true;
         for _ in 0..REPLACED_MAX {
-            let Some(current) = media.current()? else { return Ok(None) };
-            match Glance::at(media, Current::decode(&current)?) {
-                Err(_) if media.current()?.is_some_and(|now| now != current) => {}
+            let Some(current) = seen.current()? else {
+                // Some file systems do not list a file while it is replaced.
+                match std::mem::replace(&mut was_there, false) {
+                    true => continue,
+                    false => return Ok(None),
+                }
+            };
+            match Glance::at(seen, Current::decode(&current)?) {
+                Err(_) if seen.current()?.is_some_and(|now| now != current) => {}
                 done => return done.map(Some),
             }
         }
-        Err(Error::corrupt("the manifest is replaced again and again"))
+        Err(Error::new(Kind::Busy, "the manifest is replaced faster than it can be read"))
     }
 
-    fn at(media: &dyn Media, current: Current) -> Result<Glance> {
-        let edits = manifest::read(media, current)?;
-        if Engine::of_edits(&edits) == Engine::Log {
-            let state = log::state_of(edits)?;
-            let (segments, segment_bytes) =
-                (state.segments.len(), sum(state.segments.iter().map(|meta| meta.bytes)));
-            let records = sum(state.segments.iter().map(|meta| meta.records));
-            return Ok(Glance {
-                held: Glanced::Log { segments, segment_bytes, records },
-                lifetime: state.lifetime,
-                tables: state.segments.iter().map(|meta| (meta.number, meta.bytes)).collect(),
-            });
+    fn at(seen: &impl Seen, current: Current) -> Result<Glance> {
+        let logs = logs_of(seen, current.store);
+        let bytes = seen.read(Area::manifest(current.manifest))?;
+        let edits = manifest::edits_in(current.manifest, Some(current.store), &bytes)?;
+        let unflushed = |floor: u64, kept: &BTreeSet<u64>| {
+            let counts = |log: &&(u64, u64)| log.0 >= floor && !kept.contains(&log.0);
+            logs.ok().map(|logs| sum(logs.iter().filter(counts).map(|(_, bytes)| *bytes)))
+        };
+        match Engine::of_edits(&edits) {
+            Engine::Log => Glance::of_log(edits, unflushed),
+            Engine::Lsm => Glance::of_lsm(edits, unflushed),
         }
+    }
+
+    fn of_log(
+        edits: Vec<Edit>,
+        unflushed: impl FnOnce(u64, &BTreeSet<u64>) -> Option<u64>,
+    ) -> Result<Glance> {
+        let state = log::state_of(edits)?;
+        let segment_bytes = sum(state.segments.iter().map(|meta| meta.bytes));
+        let records = sum(state.segments.iter().map(|meta| meta.records));
+        Ok(Glance {
+            held: Glanced::Log { segments: state.segments.len(), segment_bytes, records },
+            lifetime: state.lifetime,
+            tables: state.segments.iter().map(|meta| (meta.number, meta.bytes)).collect(),
+            unflushed_log_bytes: unflushed(state.floors.log_floor, &BTreeSet::new()),
+        })
+    }
+
+    fn of_lsm(
+        edits: Vec<Edit>,
+        unflushed: impl FnOnce(u64, &BTreeSet<u64>) -> Option<u64>,
+    ) -> Result<Glance> {
         let state = recover::state_of(edits)?;
         let level = |tables: &Vec<TableMeta>| LevelStat {
             tables: tables.len(),
@@ -83,6 +176,7 @@ impl Glance {
         };
         let levels = state.levels.iter().map(level).collect();
         Ok(Glance {
+            unflushed_log_bytes: unflushed(state.floors.log_floor, &state.kept_logs().collect()),
             held: Glanced::Lsm { levels, keyspaces: state.keyspaces.names() },
             lifetime: state.lifetime,
             tables: state.levels.iter().flatten().map(|meta| (meta.number, meta.bytes)).collect(),
@@ -98,7 +192,54 @@ impl Glance {
     }
 }
 
+/// Number of each log, and bytes of its records. One that is removed meanwhile is in tables.
+fn logs_of(seen: &impl Seen, store: u64) -> Result<Vec<(u64, u64)>> {
+    let logs = seen.areas()?.into_iter().filter(|area| area.kind == AreaKind::Log);
+    let measured = logs.map(|log| match seen.record_bytes(log, store) {
+        Err(error) if error.kind() == Kind::Corrupt => Ok(None),
+        bytes => bytes.map(|bytes| Some((log.number, bytes))),
+    });
+    measured.filter_map(Result::transpose).collect()
+}
+
 /// Saturating, as damaged or hostile manifests may contain any numbers.
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// CURRENT, by how often it was asked for, and no manifest.
+    struct Seldom(fn(u64) -> Option<u64>, Cell<u64>);
+
+    impl Seen for Seldom {
+        fn current(&self) -> Result<Option<Vec<u8>>> {
+            let manifest = (self.0)(self.1.replace(self.1.get() + 1));
+            Ok(manifest.map(|manifest| Current::new(manifest, 1).encode().to_vec()))
+        }
+        fn read(&self, area: Area) -> Result<Vec<u8>> {
+            Err(Error::corrupt(format!("{area} is missing")))
+        }
+        fn areas(&self) -> Result<Vec<Area>> {
+            Ok(Vec::new())
+        }
+        fn record_bytes(&self, _log: Area, _store: u64) -> Result<u64> {
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn what_is_replaced_while_it_is_read_is_read_again() {
+        let seen = |current| {
+            let glance = Glance::of_seen(&Seldom(current, Cell::new(0)));
+            glance.map(|glance| glance.is_some()).map_err(|error| error.kind())
+        };
+        assert_eq!(seen(|_| None), Ok(false));
+        assert_eq!(seen(|_| Some(7)), Err(Kind::Corrupt));
+        assert_eq!(seen(|time| (time > 0).then_some(7)), Err(Kind::Corrupt), "it was not listed at first");
+        assert_eq!(seen(Some), Err(Kind::Busy));
+    }
 }

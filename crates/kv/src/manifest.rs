@@ -36,7 +36,7 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    fn new(manifest: u64, store: u64) -> Current {
+    pub(crate) fn new(manifest: u64, store: u64) -> Current {
         Current { manifest, store, version: VERSION }
     }
 
@@ -49,7 +49,7 @@ impl Current {
         install().or_else(|error| if error.kind() == Kind::NoSpace { Ok(()) } else { Err(error) })
     }
 
-    fn encode(self) -> [u8; CURRENT_BYTES] {
+    pub(crate) fn encode(self) -> [u8; CURRENT_BYTES] {
         let mut out = [0; CURRENT_BYTES];
         out[..4].copy_from_slice(b"VKCU");
         out[8..12].copy_from_slice(&self.version.to_le_bytes());
@@ -88,9 +88,13 @@ pub(crate) fn read(media: &dyn Media, current: Current) -> Result<Vec<Edit>> {
 
 /// All edits of a manifest; an error if it is known to belong to another store.
 pub(crate) fn read_of(media: &dyn Media, number: u64, store: Option<u64>) -> Result<Vec<Edit>> {
+    edits_in(number, store, &media.read_area(Area::manifest(number))?)
+}
+
+/// All edits of the manifest that has these bytes.
+pub(crate) fn edits_in(number: u64, store: Option<u64>, bytes: &[u8]) -> Result<Vec<Edit>> {
     let area = Area::manifest(number);
-    let bytes = media.read_area(area)?;
-    let Some(mut records) = Records::open(area, store, &bytes)? else {
+    let Some(mut records) = Records::open(area, store, bytes)? else {
         return Err(Error::corrupt(format!("{area} is torn")));
     };
     records.check_store(store)?;

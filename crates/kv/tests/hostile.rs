@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, Geometry, IoClass, Nvram, RealEnv, Source};
 use vellum_codes::crc32c;
-use vellum_kv::{FlashMedia, Media, Options, Store, repair};
+use vellum_kv::{FlashMedia, Glance, Media, Options, Store, repair};
 use vellum_media::nand::{Nand, NandParams};
 
 const GEOMETRY: Geometry = Geometry {
@@ -110,6 +110,9 @@ pub fn open_hostile(bytes: &[u8]) -> usize {
     write_nvram(nand.nvram().unwrap(), &mut numbers);
     write_tags(&nand, &mut numbers);
     let (flash, env): (_, Arc<dyn Env>) = (Arc::new(nand), RealEnv::new());
+    let mut nvram = vec![0; NVRAM_BYTES];
+    flash.nvram().unwrap().read(0, &mut nvram).unwrap();
+    let _ = Glance::of_nvram(&nvram);
     let Ok(media) = FlashMedia::open(flash.clone(), env.clone()) else { return 0 };
     let media: Arc<dyn Media> = media;
     let tables = media.tables().unwrap_or_default();

@@ -18,6 +18,7 @@ mod filled_up;
 mod flaky;
 mod foreign;
 mod full;
+mod glance;
 mod golden;
 mod grouped;
 mod grown;

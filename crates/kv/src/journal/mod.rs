@@ -21,7 +21,7 @@ pub(crate) use edit::{
 pub(crate) use floors::Floors;
 pub(crate) use frame::{AREA_HEAD_BYTES, FRAME_HEAD_BYTES, Framer, MARK_BYTES, PAYLOAD_BYTES_MAX, Previous};
 pub(crate) use group::GroupSync;
-pub(crate) use record::{Ending, Records, fix_records, of_another_store, store_of};
+pub(crate) use record::{Ending, Records, fix_records, of_another_store, record_bytes_of, store_of};
 pub(crate) use search::salvage_records;
 pub(crate) use table_meta::{BOUNDS_MANIFEST_BYTES, LogPart, TABLE_MANIFEST_BYTES, TableMeta};
 pub(crate) use wal::{Wal, record_bytes};

@@ -245,6 +245,20 @@ pub(crate) fn store_of(area: Area, bytes: &[u8]) -> Option<u64> {
     Records::at_head(area, bytes, Ending::Torn).ok()??.store()
 }
 
+/// Bytes of the records of an area behind its head, up to the first that is invalid, whatever follows that; of one that
+/// another store wrote, none.
+pub(crate) fn record_bytes_of(area: Area, store: u64, bytes: &[u8]) -> u64 {
+    let Ok(Some(mut records)) = Records::at_head(area, bytes, Ending::Torn) else { return 0 };
+    if records.check_store(Some(store)).is_err() {
+        return 0;
+    }
+    let begin = records.offset();
+    while let Some((_, next)) = records.record_at(records.offset) {
+        records.offset = next;
+    }
+    records.offset() - begin
+}
+
 /// Gives the records of fuzzed bytes the checksums they need, as far as their lengths make sense.
 pub(crate) fn fix_records(area: Area, bytes: &mut [u8]) {
     let (mut store, mut offset) = (None, 0);

@@ -163,6 +163,11 @@ impl Left {
     }
 }
 
+/// True if a writer that is done left TAIL like this: it holds nothing, or is not there yet.
+pub(super) fn holds_nothing(file: &[u8]) -> bool {
+    file.len() < TAIL_HEAD_BYTES || u32_at(file, STATE_AT) == 0
+}
+
 fn head(log: u64, begin: u64) -> [u8; STATE_AT] {
     let mut head = [0; STATE_AT];
     head[..4].copy_from_slice(MAGIC);

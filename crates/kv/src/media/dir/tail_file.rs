@@ -13,12 +13,15 @@
 
 use super::files::Files;
 use super::newest_log;
-use super::tail::{Left, TAIL, TAIL_BYTES, Tail};
+use super::tail::{Left, TAIL, TAIL_BYTES, Tail, holds_nothing};
 use crate::journal::Area;
 use crate::media::patient::twice;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Result};
+
+/// How often TAIL may be found torn before it counts as such.
+const TORN_MAX: usize = 4;
 
 /// See the module.
 pub(super) struct TailFile {
@@ -94,13 +97,21 @@ impl TailFile {
         }
     }
 
+    /// What does not check out is read again: where the store is only looked at, another process may be writing it.
     fn read(&self) -> Result<Option<Left>> {
-        let bytes = twice(|| {
-            let file = self.files.open(TAIL)?;
-            let mut bytes = vec![0; file.len()?.min(TAIL_BYTES as u64) as usize];
-            file.read(0, &mut bytes).map(|()| bytes)
-        });
-        Left::decode(&bytes.map_err(unreadable)?)
+        for _ in 0..TORN_MAX {
+            let bytes = twice(|| {
+                let file = self.files.open(TAIL)?;
+                let mut bytes = vec![0; file.len()?.min(TAIL_BYTES as u64) as usize];
+                file.read(0, &mut bytes).map(|()| bytes)
+            });
+            let bytes = bytes.map_err(unreadable)?;
+            match Left::decode(&bytes)? {
+                None if !holds_nothing(&bytes) => {}
+                left => return Ok(left),
+            }
+        }
+        Ok(None)
     }
 
     /// Writes what is left to its log, and removes TAIL.

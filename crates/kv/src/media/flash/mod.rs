@@ -13,6 +13,7 @@ mod cover;
 mod dies;
 mod layout;
 mod list;
+mod look;
 mod nvram;
 mod places;
 mod plan;
@@ -26,6 +27,7 @@ mod survey;
 mod write;
 
 pub(crate) use list::fuzzed;
+pub(crate) use look::NvramLook;
 pub use pool::Relinking;
 pub use queue::Schedule;
 

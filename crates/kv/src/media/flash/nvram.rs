@@ -13,6 +13,7 @@ use std::ops::Range;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Nvram, Result};
 
+const MAGIC: &[u8; 4] = b"VKNV";
 const NVRAM_HEAD_BYTES: usize = 4096;
 const SLOT_HEAD_BYTES: usize = 64;
 const CURRENT_AT: [usize; 2] = [1024, 2048];
@@ -84,7 +85,7 @@ impl NvramPlan {
 
     fn encode(&self) -> [u8; 32] {
         let mut out = [0; 32];
-        out[..4].copy_from_slice(b"VKNV");
+        out[..4].copy_from_slice(MAGIC);
         out[8..12].copy_from_slice(&self.version.to_le_bytes());
         for (at, number) in [(12, self.manifest_bytes), (16, self.log_bytes), (20, self.logs)] {
             out[at..at + 4].copy_from_slice(&(number as u32).to_le_bytes());
@@ -95,7 +96,7 @@ impl NvramPlan {
     }
 
     fn decode(bytes: &[u8; 32], nvram_bytes: usize) -> Result<NvramPlan> {
-        if &bytes[..4] != b"VKNV" {
+        if &bytes[..4] != MAGIC {
             return Err(Error::invalid("no key-value store is on this flash; format it first"));
         }
         if u32_at(bytes, 4) != vellum_codes::crc32c(&bytes[8..]) {
@@ -258,6 +259,11 @@ impl NvramAreas {
         }
         Ok(copies)
     }
+}
+
+/// True if a store was made in an NVRAM with these contents.
+pub(crate) fn is_formatted(contents: &[u8]) -> bool {
+    contents.len() >= NVRAM_HEAD_BYTES && contents.starts_with(MAGIC)
 }
 
 /// Writes zeros where there are none.
