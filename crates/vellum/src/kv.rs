@@ -149,14 +149,16 @@ impl Store {
         }
     }
 
-    /// Contents and statistics of the store in the directory `path`, as of the last edit of its manifest, even if it is
-    /// open elsewhere. `None` if there is no store, or it is a flash image, which only one process can open.
+    /// Contents and statistics of the store in the directory or on the flash image `path`, as of the last edit of its
+    /// manifest, even if it is open elsewhere. Nothing is locked, and nothing is written. `None` if there is no store.
     pub fn glance(path: impl AsRef<Path>) -> Result<Option<Glance>> {
         let path = path.as_ref();
-        match path.is_dir() {
-            true => Directory::look(path).and_then(|look| Glance::of(&*look)).map_err(|e| named(e, path)),
+        let glance = match path.is_dir() {
+            true => Directory::look(path).and_then(|look| Glance::of(&*look)),
+            false if path.is_file() => Image::nvram(path).and_then(|nvram| Glance::of_nvram(&nvram)),
             false => Ok(None),
-        }
+        };
+        glance.map_err(|e| named(e, path))
     }
 
     /// See [`vellum_kv::Store::close`].

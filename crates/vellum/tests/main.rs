@@ -23,6 +23,7 @@ mod kv_device;
 mod kv_limits;
 mod kv_log;
 mod kv_partly;
+mod kv_watch;
 mod kv_words;
 mod nbd;
 mod real;

@@ -39,8 +39,11 @@ pub fn glimpse(glimpse: &Glimpse) -> String {
             bytes(glimpse.table_bytes)
         ),
     };
+    let in_logs = glimpse.unflushed_log_bytes.map_or("an unknown amount".into(), bytes);
     let written = written("since it was made", &glimpse.lifetime);
-    format!("as of the last flush or merge; what came since is not in it\n{held}\n{written}")
+    format!(
+        "as of the last flush or merge; what came since is only in logs\n{held}in logs, not yet in tables: {in_logs}\n\n{written}"
+    )
 }
 
 /// How unchanged data is reused since the store was opened.

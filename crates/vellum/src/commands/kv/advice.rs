@@ -24,6 +24,9 @@ pub fn advise(error: Error, path: &Path) -> Failure {
             "it is mounted, or another program has it open (lsblk and fuser tell): end that, or name another device"
                 .into()
         }
+        Kind::Busy if error.to_string().contains("faster than it can be read") => {
+            "run the command again: it was looked at while another process wrote much".into()
+        }
         Kind::Busy => {
             "a store has one writer, or any number of readers: wait for the other process, or end it".into()
         }

@@ -7,20 +7,21 @@ use crate::text;
 use crate::ui::{Ui, json_line};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use vellum::base::{Cause, Error, Kind};
+use vellum::base::{Cause, Kind};
 use vellum::kv::{AnyStore, Engine, Glance, Glanced, LevelStat, Lifetime, Placement, Store, log};
 
 /// Show what a store holds, and why it wrote what it wrote
 #[derive(clap::Args)]
 #[command(after_help = "\
 What was written is counted since the store was made; what a crash took with it is not. This
-opening writes nothing. Of a store that another process has open it shows what the manifest says,
-as of the last flush or merge; of a flash image nothing then. A program that embeds a store has the
-same figures live (`Store::stat`), and so have `kv load`, `compact` and `bench`.
+opening writes nothing. Of a store that another process has open, in a directory, on a device or on
+a flash image, it shows what the manifest says, as of the last flush or merge, and how much came to
+the log since. A program that embeds a store has all figures live (`Store::stat`), and so have
+`kv load`, `compact` and `bench`.
 
 Example:
   vellum kv stat s
-  vellum kv stat s --watch
+  vellum kv stat s.flash --watch
 
 Exit codes: 0 shown, 2 usage, 3 I/O, 4 corrupt, 5 open elsewhere")]
 pub struct Args {
@@ -168,7 +169,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         if self.watch {
             ui.watch(|| {
-                let glimpse = self.glimpse()?.ok_or_else(|| self.unwatched())?;
+                let glimpse = self.glimpse()?.ok_or_else(|| missing(self.target.path()))?;
                 Ok(if ui.json { json_line(&glimpse) } else { text::kv::glimpse(&glimpse) })
             })?;
             return Ok(Verdict::Fine);
@@ -187,17 +188,6 @@ impl Args {
         Ok(Verdict::Fine)
     }
 
-    /// Failure if a store cannot be watched.
-    fn unwatched(&self) -> Failure {
-        let path = self.target.path();
-        if !path.is_file() {
-            return missing(path);
-        }
-        let error =
-            Error::invalid(format!("{} cannot be watched: a flash image has one opener", path.display()));
-        Failure::with_next(error, "leave --watch out, while nobody else has it open")
-    }
-
     fn glimpse(&self) -> Result<Option<Glimpse>, Failure> {
         let glance = Store::glance(self.target.path()).map_err(|e| self.target.advise(e))?;
         Ok(glance.map(Glimpse::of))
@@ -213,6 +203,9 @@ pub struct Glimpse {
     pub held: Glimpsed,
     pub entries: u64,
     pub table_bytes: u64,
+    /// Of records that are in logs and not yet in tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unflushed_log_bytes: Option<u64>,
     /// Since the store was created.
     pub lifetime: Writing,
 }
@@ -228,6 +221,7 @@ pub enum Glimpsed {
 impl Glimpse {
     fn of(glance: Glance) -> Glimpse {
         let (engine, lifetime) = (glance.engine().name(), Writing::of(&glance.lifetime));
+        let unflushed_log_bytes = glance.unflushed_log_bytes;
         let (held, entries, table_bytes) = match glance.held {
             Glanced::Log { segments, segment_bytes, records } => {
                 (Glimpsed::Log { segments }, records, segment_bytes)
@@ -239,7 +233,7 @@ impl Glimpse {
                 (Glimpsed::Lsm { levels, keyspaces }, entries, bytes)
             }
         };
-        Glimpse { engine, as_of_manifest: true, held, entries, table_bytes, lifetime }
+        Glimpse { engine, as_of_manifest: true, held, entries, table_bytes, unflushed_log_bytes, lifetime }
     }
 }
 
