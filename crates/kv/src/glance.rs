@@ -125,7 +125,7 @@ impl Glance {
                 }
             };
             match Glance::at(seen, Current::decode(&current)?) {
-                Err(_) if seen.current()?.is_some_and(|now| now != current) => {}
+                Err(_) if seen.current()?.as_ref() != Some(&current) => {}
                 done => return done.map(Some),
             }
         }
