@@ -12,12 +12,14 @@ use crate::log;
 use crate::lsm::recover;
 use crate::lsm::stat::LevelStat;
 use crate::manifest::{self, Current};
-use crate::media::{Media, NvramLook};
+use crate::media::{AreaReader, Media, NvramLook};
 use std::collections::BTreeSet;
 use vellum_base::{Error, Kind, Result};
 
 /// How often a manifest may be replaced while it is read.
 const REPLACED_MAX: usize = 16;
+/// Most zeros that are looked through for the end of a log; a writer has fewer ahead.
+const ZEROS_MAX: u64 = 1 << 20;
 
 /// What the manifest of a store says.
 #[derive(Clone, Debug)]
@@ -75,8 +77,8 @@ impl Seen for &dyn Media {
     }
     fn record_bytes(&self, log: Area, store: u64) -> Result<u64> {
         match self.keeps_areas() {
-            // A file ends where its log does.
-            true => Ok(self.open_area(log)?.bytes()?.saturating_sub(AREA_HEAD_BYTES as u64)),
+            // A file ends where its log does, but for zeros ahead.
+            true => Ok(end_of(&*self.open_area(log)?)?.saturating_sub(AREA_HEAD_BYTES as u64)),
             false => Ok(record_bytes_of(log, store, &self.read_area(log)?)),
         }
     }
@@ -200,6 +202,22 @@ fn logs_of(seen: &impl Seen, store: u64) -> Result<Vec<(u64, u64)>> {
         bytes => bytes.map(|bytes| Some((log.number, bytes))),
     });
     measured.filter_map(Result::transpose).collect()
+}
+
+/// Where a log ends that zeros may follow, if no more than [`ZEROS_MAX`]. Its last record may end with some.
+fn end_of(log: &dyn AreaReader) -> Result<u64> {
+    let bytes = log.bytes()?;
+    let (mut end, mut piece) = (bytes, [0; 4096]);
+    while end > bytes.saturating_sub(ZEROS_MAX) {
+        let from = end.saturating_sub(piece.len() as u64);
+        let piece = &mut piece[..(end - from) as usize];
+        log.read(from, piece)?;
+        if let Some(last) = piece.iter().rposition(|byte| *byte != 0) {
+            return Ok(from + last as u64 + 1);
+        }
+        end = from;
+    }
+    Ok(end)
 }
 
 /// Saturating, as damaged or hostile manifests may contain any numbers.

@@ -5,7 +5,7 @@ use crate::harness::{directory, small};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, RealEnv};
-use vellum_kv::{Batch, Durability, Map, Options, Store, log};
+use vellum_kv::{Batch, Directory, Durability, Glance, Map, Options, Store, log};
 
 /// Bytes of the newest log's file, and about where what was written to it ends.
 fn newest_log(path: &Path) -> (u64, u64) {
@@ -49,6 +49,9 @@ fn grows_and_ends(open: impl Fn(&Path) -> Box<dyn Map>) {
     assert!(bytes < end + 64, "a few syncs are no habit: {bytes} {end}");
     put(&*store, 6..200, Durability::Sync);
     let (bytes, end) = newest_log(dir.path());
+    let seen = Glance::of(&*Directory::look(dir.path()).unwrap()).unwrap().unwrap();
+    let counted = seen.unflushed_log_bytes.unwrap();
+    assert!((end - 64..=end).contains(&counted), "{counted} of {end}");
     if bytes < end + 64 {
         return println!("skipped: this file system does not write in place, or is nearly full");
     }

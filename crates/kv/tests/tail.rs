@@ -18,8 +18,8 @@ use vellum_sim::Sim;
 const STYLE: Style = Style { keys: 400, value_bytes: 900 };
 
 /// A store whose process dies at the `nth` call, and lives on three times until it dies again, or the power goes. What
-/// was written and not synced is promised but for the power. With `grown`, runs of writes are synced one by one. True if
-/// it died at that call.
+/// was written and not synced is promised but for the power. With `grown`, runs of writes are synced one by one. True
+/// if it died at that call.
 fn life(seed: u64, nth: u64, grown: bool) -> bool {
     let sim = Sim::new(seed);
     let env: Arc<dyn Env> = sim.env();

@@ -3,8 +3,8 @@
 //! The end of a log may be held in memory that survives the process ([`AreaWriter::map`], [`super::tail`]), so that
 //! most appends take no system call.
 //!
-//! States of a log: written by calls → held or grown → finished. A sync returns a held one to the first state, holding a
-//! grown one. If that memory is not available, the log is written by calls until it is finished.
+//! States of a log: written by calls ⇄ held → finished. A sync ends holding. If that memory is not available, the log is
+//! written by calls until it is finished.
 //!
 //! Invariants
 //! 1. Holding begins when as many bytes were appended since the last sync as can be held. A writer that syncs waits for
@@ -13,9 +13,9 @@
 //!    finished or else when the store is opened again.
 //! 3. Held bytes are written up to the next multiple of [`HELD_BYTES_MAX`], even if that is within a record, whose rest
 //!    is held then: the page cache takes aligned bytes in one piece.
-//! 4. If few bytes are appended between syncs, zeros are written ahead of them: a sync of what changes neither the length
-//!    of a file nor its blocks is a write of data, and any other is a transaction of the file system, too, which writes
-//!    several blocks. The zeros are cut off when the log is finished, held, or opened again.
+//! 4. If few bytes are appended between syncs, zeros are written ahead of them: a sync of what changes neither the
+//!    length of a file nor its blocks is a write of data, and any other is a transaction of the file system, too, which
+//!    writes several blocks. The zeros are cut off when the log is finished, held, or opened again.
 //! 5. A log that is dropped and was not finished changes its file no more: after a failure another opening may have
 //!    continued it. What it held stays in TAIL.
 
