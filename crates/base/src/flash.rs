@@ -1,7 +1,9 @@
 //! The lower interface of the stack: what raw flash guarantees.
 
+use crate::error::Reason;
 use crate::geometry::Geometry;
 use crate::parity::Parity;
+use crate::reason;
 use crate::units::{BlockAddr, Nanos, PageAddr};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -249,6 +251,16 @@ pub enum FlashError {
     Full(std::io::Error),
     /// The medium behind failed.
     Io(std::io::Error),
+}
+
+impl FlashError {
+    /// The reason that an [`Error`](crate::Error) made of it has, if any.
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            FlashError::Full(e) | FlashError::Io(e) => reason::of_io(e),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for FlashError {

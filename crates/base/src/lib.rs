@@ -12,6 +12,7 @@ pub mod geometry;
 pub mod hash;
 pub mod ledger;
 pub mod parity;
+pub mod reason;
 pub mod size;
 pub mod sync;
 pub mod syncing;
@@ -20,7 +21,7 @@ pub mod zones;
 
 pub use block::{Allocation, BlockDevice, DeviceInfo};
 pub use env::{Env, RealEnv, Task, spawn_or_run};
-pub use error::{Error, Kind, Result};
+pub use error::{Error, Kind, Reason, Result};
 pub use flash::{
     BlockReport, BlockState, Done, Flash, FlashCounters, FlashError, FlashOp, IoClass, Nvram, Source,
 };

@@ -32,7 +32,7 @@ impl Syncing {
         sync().map_err(|error| {
             *has_failed = true;
             match error.kind() {
-                Kind::NoSpace => Error::new(Kind::Io, error.to_string()),
+                Kind::NoSpace => Error::new(Kind::Io, error.to_string()).because(error.reason()),
                 _ => error,
             }
         })
