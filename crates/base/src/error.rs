@@ -119,6 +119,10 @@ impl Error {
     pub fn is_because(&self, reason: Reason) -> bool {
         self.reason == Some(reason)
     }
+    /// The same error for somebody else who is to be told, without its cause.
+    pub fn repeated(&self) -> Error {
+        Error::new(self.kind, self.message.clone()).because(self.reason)
+    }
     /// The same error, for the same reason, its message prefixed with what was being done.
     pub fn context(mut self, what: impl fmt::Display) -> Error {
         self.message = format!("{what}: {}", self.message);
@@ -175,7 +179,10 @@ mod tests {
         assert_eq!(plain.reason(), None);
         let second = Error::new(Kind::Poisoned, "since then").because(first.reason());
         assert_eq!((second.kind(), second.reason()), (Kind::Poisoned, Some(ONE)));
-        assert_eq!(second.because(plain.reason()).reason(), None);
+        let again = second.repeated();
+        assert_eq!((again.kind(), again.reason()), (Kind::Poisoned, Some(ONE)));
+        assert_eq!(again.to_string(), "since then");
+        assert_eq!(again.because(plain.reason()).reason(), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::journal::PAYLOAD_BYTES_MAX;
 use crate::key::{DEFAULT_KEYSPACE, EntryKind, KEY_BYTES_MAX, check_key};
 use crate::lsm::keyspace::{Keyspace, Space};
 use crate::options::VALUE_BYTES_MAX;
+use crate::reason;
 use std::sync::Arc;
 use vellum_base::{Error, Result};
 
@@ -128,7 +129,8 @@ impl Batch {
         check_key(key)?;
         if value.len() > VALUE_BYTES_MAX {
             let bytes = value.len();
-            return Err(Error::invalid(format!("a value of {bytes} bytes; {VALUE_BYTES_MAX} is the most")));
+            let what = format!("a value of {bytes} bytes; {VALUE_BYTES_MAX} is the most");
+            return Err(Error::invalid(what).because(reason::VALUE_TOO_LONG));
         }
         put_entry(&mut self.payload, kind, (&[keyspace], key), value);
         self.count += 1;

@@ -1,7 +1,8 @@
 //! Tables and areas that an opening finds but the current manifest does not need.
 
 use crate::journal::{Area, AreaKind};
-use crate::media::Media;
+use crate::media::{Areas, Directory, Media, Tables, ZoneMedia};
+use crate::reason;
 use std::collections::BTreeSet;
 use vellum_base::{Error, Kind, Result};
 
@@ -70,10 +71,29 @@ pub(crate) fn number_after(numbers: impl Iterator<Item = u64>) -> Result<u64> {
 /// Without CURRENT there is no store, or one whose creation was interrupted. Anything beyond that is damage.
 pub(crate) fn no_current(areas: &[Area], tables: &[u64]) -> Result<()> {
     let manifests = areas.iter().filter(|area| area.kind == AreaKind::Manifest).count();
-    if !tables.is_empty() || manifests > 1 || areas.len() > manifests {
-        return Err(Error::corrupt("CURRENT is missing, though there are tables or logs"));
+    match tables.is_empty() && manifests <= 1 && areas.len() == manifests {
+        true => Ok(()),
+        false => Err(current_missing()),
     }
-    Ok(())
+}
+
+/// An error, because of [`reason::CURRENT_MISSING`], if `directory` holds what is left of a store that has lost the file
+/// CURRENT. A manifest alone is of a store whose creation was interrupted, unless it names tables on a device.
+pub fn check_current(directory: &Directory) -> Result<()> {
+    if directory.current()?.is_some() {
+        return Ok(());
+    }
+    let areas = directory.areas()?;
+    no_current(&areas, &directory.tables()?)?;
+    let is_on_device = || ZoneMedia::home_of(directory).is_ok_and(|home| home.is_some());
+    match !areas.is_empty() && is_on_device() && !ZoneMedia::awaits_store(directory)? {
+        true => Err(current_missing()),
+        false => Ok(()),
+    }
+}
+
+fn current_missing() -> Error {
+    Error::corrupt("CURRENT is missing, though there are tables or logs").because(reason::CURRENT_MISSING)
 }
 
 #[cfg(test)]

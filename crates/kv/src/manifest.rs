@@ -11,6 +11,7 @@ use crate::journal::{
     salvage_records, store_of,
 };
 use crate::media::{AreaWriter, Media};
+use crate::reason;
 use crate::repair::known;
 use std::sync::Arc;
 use vellum_base::{Cause, Error, Kind, Result};
@@ -63,7 +64,7 @@ impl Current {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Current> {
         if bytes.starts_with(b"MANIFEST-") {
             let what = "CURRENT is one of LevelDB or RocksDB, whose stores this program does not read";
-            return Err(Error::new(Kind::Unsupported, what));
+            return Err(Error::new(Kind::Unsupported, what).because(reason::FOREIGN_STORE));
         }
         if bytes.len() != CURRENT_BYTES || &bytes[..4] != b"VKCU" {
             return Err(Error::corrupt("CURRENT is not one of ours"));

@@ -6,6 +6,7 @@
 use crate::journal::{Area, AreaKind, Edit, Previous, Wal};
 use crate::manifest::{Current, Manifest};
 use crate::media::{Media, NAMELESS};
+use crate::reason;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
@@ -29,6 +30,8 @@ pub struct Repaired {
     pub logs_damaged: usize,
     /// Batches recovered from damaged logs.
     pub batches: u64,
+    /// Keyspaces whose names are lost: each has a new one now, see the messages.
+    pub names_lost: usize,
     /// True if no manifest could be read: entries that were deleted or overwritten may have come back.
     pub manifest_lost: bool,
     /// Messages about everything that was found. Empty if there was nothing to repair; nothing was written then.
@@ -164,15 +167,18 @@ impl Named {
         if self.tables.is_empty() || may_be_there || !self.tables.is_disjoint(&present) {
             return Ok(true);
         }
-        let why = match present.is_empty() {
-            true => "they may be on a device (the file ZONES says on which), or in another directory",
-            false => "but others are: it may be of another store",
+        let (why, reason) = match present.is_empty() {
+            true => {
+                let why = "they may be on a device (the file ZONES says on which), or in another directory";
+                (why, Some(reason::DEVICE_UNKNOWN))
+            }
+            false => ("but others are: it may be of another store", None),
         };
         let what = format!(
             "none of the tables that the manifest names is there, {why}; put back what belongs to it, or move manifest \
              and CURRENT away"
         );
-        Err(Error::new(Kind::Unsupported, what))
+        Err(Error::new(Kind::Unsupported, what).because(reason))
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum Health {
     /// The work that there was no room for.
     Resting(String),
     /// The cause.
-    Failed(Kind, String),
+    Failed(Error),
 }
 
 impl Health {
@@ -54,18 +54,24 @@ impl Health {
     /// The error that writes return in a failed store.
     fn failure(&self) -> Error {
         match self {
-            Health::Failed(kind @ (Kind::PowerLost | Kind::Invalid), what) => Error::new(*kind, what.clone()),
-            // Opening the store again does not help against damage.
-            Health::Failed(Kind::Corrupt, what) => {
-                Error::corrupt(format!("the store takes no more writes since: {what}"))
-            }
-            Health::Failed(_, what) => {
-                let what = format!("the store takes no more writes since: {what}; open it again");
-                Error::new(Kind::Poisoned, what)
-            }
+            Health::Failed(cause) => failure_since(cause),
             _ => Error::new(Kind::Poisoned, "the store takes no more writes; open it again"),
         }
     }
+}
+
+/// The error that writes return since this one, for the same reason.
+fn failure_since(cause: &Error) -> Error {
+    let error = match cause.kind() {
+        Kind::PowerLost | Kind::Invalid => return cause.repeated(),
+        // Opening the store again does not help against damage.
+        Kind::Corrupt => Error::corrupt(format!("the store takes no more writes since: {cause}")),
+        _ => {
+            let what = format!("the store takes no more writes since: {cause}; open it again");
+            Error::new(Kind::Poisoned, what)
+        }
+    };
+    error.because(cause.reason())
 }
 
 /// See the module.
@@ -171,7 +177,7 @@ impl<S: AsMut<Health>> Shared<S> {
         let mut state = self.state.lock();
         let health = state.as_mut();
         if !health.has_failed() {
-            *health = Health::Failed(error.kind(), error.to_string());
+            *health = Health::Failed(error.repeated());
         }
         self.has_failed.store(true, Relaxed);
         drop(state);

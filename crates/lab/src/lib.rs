@@ -18,6 +18,7 @@ pub mod dedup_scan;
 pub mod experiment;
 pub mod kv_bench;
 pub mod progress;
+pub mod reason;
 pub mod replay;
 pub mod report;
 pub mod scoreboard;

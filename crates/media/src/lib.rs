@@ -14,6 +14,7 @@ pub mod nand;
 mod one_of;
 pub mod presets;
 pub mod ramdisk;
+pub mod reason;
 pub mod timing;
 mod trims;
 pub mod zones;

@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod mount;
 pub mod nbd;
 pub mod orders;
+pub mod reason;
 pub mod stop;
 
 pub use bytes::ByteDevice;

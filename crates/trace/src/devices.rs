@@ -3,6 +3,7 @@
 //! Merging the addresses of different devices would invent overwrites that never happened, so an engine with one device
 //! accepts a multi-device trace only through [`select`].
 
+use crate::reason;
 use crate::request::{ByteLen, ByteOffset, DeviceId, Request, RequestKind};
 use crate::source::{RequestSource, RowCounts};
 use crate::summary::Summary;
@@ -87,7 +88,8 @@ impl<S: RequestSource> Selected<S> {
                         return Err(Error::invalid(format!(
                             "the trace has more than one device ({first}, {}): select one, or lay them side by side",
                             request.device
-                        )));
+                        ))
+                        .because(reason::SEVERAL_DEVICES));
                     }
                 }
             }

@@ -8,6 +8,7 @@ pub mod formats;
 pub mod generate;
 pub mod keep;
 pub mod models;
+pub mod reason;
 pub mod recorder;
 pub mod request;
 pub mod source;

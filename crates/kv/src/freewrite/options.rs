@@ -6,6 +6,7 @@
 use super::Caps;
 use crate::media::{Media, MediaShape, Sharing};
 use crate::options::Reuse;
+use crate::reason;
 use vellum_base::{Error, Kind, Result};
 
 /// No file system or device below shares larger blocks.
@@ -106,17 +107,19 @@ pub(crate) fn in_force(reuse: Reuse, media: &dyn Media) -> Reuse {
 /// back to [`Reuse::Off`]. Call this before a store is created, to refuse instead.
 pub fn check_sharing(media: &dyn Media, reuse: Reuse, unit_bytes: Option<u64>) -> Result<()> {
     let unit_bytes = UnitBounds::of(&media.shape()).units(unit_bytes)?;
-    let what = match reuse {
+    let (what, reason) = match reuse {
         Reuse::Relink if media.sharing(unit_bytes)? == Sharing::None => {
-            format!("relink: nothing can be in two tables at once here, in units of {unit_bytes} bytes")
+            let what = "relink: nothing can be in two tables at once here, in units of";
+            (format!("{what} {unit_bytes} bytes"), Some(reason::SHARES_NOTHING))
         }
         Reuse::Bubbles if nobody_is_below(media) => {
-            "bubbles: the flash is the store's own, and nothing below deduplicates; auto relinks where that is possible"
-                .to_string()
+            let what = "bubbles: the flash is the store's own, and nothing below deduplicates; auto relinks where that is \
+                        possible";
+            (what.to_string(), None)
         }
         _ => return Ok(()),
     };
-    Err(Error::new(Kind::Unsupported, what))
+    Err(Error::new(Kind::Unsupported, what).because(reason))
 }
 
 /// True if tables are superblocks or zones that the store has for itself, so no device below might deduplicate.

@@ -9,6 +9,7 @@ use super::edit::SEQ_STORED_MAX;
 use super::frame::{AREA_HEAD_BYTES, Area, AreaKind, Previous};
 use super::record::{Ending, Records};
 use crate::media::Media;
+use crate::reason;
 use std::collections::{BTreeMap, BTreeSet};
 use vellum_base::{Error, Result};
 
@@ -140,9 +141,8 @@ fn check_nothing_durable_after<C: Default>(
             )));
         }
         if bounds.ending == Ending::Strict && log.length > AREA_HEAD_BYTES as u64 {
-            return Err(Error::corrupt(format!(
-                "log {torn} is damaged in its middle: records follow in log {other}"
-            )));
+            let what = format!("log {torn} is damaged in its middle: records follow in log {other}");
+            return Err(Error::corrupt(what).because(reason::LOG_DAMAGED));
         }
     }
     Ok(())

@@ -8,6 +8,7 @@
 use super::frame::{Area, FRAME_HEAD_BYTES, PAYLOAD_BYTES_MAX, Previous, RecordKind, VERSIONS};
 use super::search::Search;
 use crate::bytes::{Fields, u32_at};
+use crate::reason;
 use vellum_base::{Error, Kind, Result};
 
 pub(super) struct Record<'a> {
@@ -227,7 +228,8 @@ impl<'a> Records<'a> {
         }
         match first.filter(|_| self.ending == Ending::Strict) {
             Some(at) => {
-                Err(self.damage(&format!("is damaged in its middle (a record follows at byte {at})")))
+                let what = format!("is damaged in its middle (a record follows at byte {at})");
+                Err(self.damage(&what).because(reason::LOG_DAMAGED))
             }
             None => Ok(()),
         }

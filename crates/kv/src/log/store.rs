@@ -13,6 +13,7 @@ use crate::key::check_key;
 use crate::map::{Map, Show, Verified};
 use crate::media::{Media, ReadOnly};
 use crate::options::Durability;
+use crate::reason;
 use std::fmt;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Kind, Result};
@@ -58,14 +59,15 @@ impl ValueLimit {
     /// [`Kind::Invalid`].
     pub fn check(&self, bytes: usize) -> Result<()> {
         let most = self.bytes;
-        match bytes {
-            _ if bytes <= most => Ok(()),
-            _ if bytes <= self.bytes_with_room => Err(Error::new(
+        let error = match bytes {
+            _ if bytes <= most => return Ok(()),
+            _ if bytes <= self.bytes_with_room => Error::new(
                 Kind::NoSpace,
                 format!("a value of {bytes} bytes: with as little room as there is here, {most} is the most"),
-            )),
-            _ => Err(Error::invalid(format!("a value of {bytes} bytes: {most} is the most here"))),
-        }
+            ),
+            _ => Error::invalid(format!("a value of {bytes} bytes: {most} is the most here")),
+        };
+        Err(error.because(reason::VALUE_TOO_LONG))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::lsm::store::Store;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::media::{Intent, Parallelism};
+use crate::reason;
 use crate::waiting::Waiting;
 use vellum_base::sync::atomic::Ordering;
 use vellum_base::{Cause, Error, IoClass, Result};
@@ -101,7 +102,7 @@ impl<'a> Ingest<'a> {
         check_key(key)?;
         self.core.limits.check_entry(key.len(), value.len())?;
         if self.entries > 0 && self.key[1..] >= *key {
-            return Err(Error::invalid("ingested keys must ascend"));
+            return Err(Error::invalid("ingested keys must ascend").because(reason::KEYS_OUT_OF_ORDER));
         }
         self.next_key.clear();
         self.next_key.push(self.keyspace.space.number);

@@ -6,6 +6,7 @@
 use super::asked::Touched;
 use super::recorded::{Made, Recorded};
 use super::workload::{PageKind, Workload};
+use crate::reason;
 use vellum_array::cache::{PageNo, Steps};
 use vellum_base::{Error, Lba, Result};
 use vellum_trace::generate::Seeded;
@@ -65,9 +66,8 @@ impl Deltas {
                 Some(Box::new(Recorded::new(written.clone())))
             }
             (DeltaModel::Recorded, _) => {
-                return Err(Error::invalid(
-                    "the trace does not say what was written: deltas cannot be made of it",
-                ));
+                let what = "the trace does not say what was written: deltas cannot be made of it";
+                return Err(Error::invalid(what).because(reason::CONTENTS_UNKNOWN));
             }
             _ => None,
         };

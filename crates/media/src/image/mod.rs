@@ -38,6 +38,7 @@ pub use mend::Mended;
 
 use crate::coded::{Coded, Coding};
 use crate::nand::{Block, Die, Nand, NandParams, Parts, Wear, new_block};
+use crate::reason;
 use file::{FileBacking, FileNvram, ImageFile};
 use format::{COUNTERS_OFFSETS, CountersSlot, ENTRY_BYTES, HEADER_COPY_OFFSET, Layout, UNIT};
 use host::HostFile;
@@ -368,6 +369,7 @@ fn lock(file: &File, read_only: bool) -> Result<()> {
 /// The header, from whichever copy is intact.
 fn read_header(file: &File) -> Result<(ImageInfo, Layout)> {
     let copy = |offset| read_up_to(file, offset, UNIT).and_then(|bytes| ImageInfo::decode(&bytes));
+    let gone = |what: String| Error::corrupt(what).because(reason::IMAGE_HEADERS);
     let first = match copy(0) {
         Ok(found) => return Ok(found),
         Err(error) => error,
@@ -376,9 +378,10 @@ fn read_header(file: &File) -> Result<(ImageInfo, Layout)> {
         // If the first has our magic, its error says more than that of the second.
         let error = if first.kind() == Kind::Invalid { second } else { first };
         match error.kind() {
-            Kind::Corrupt => Error::corrupt(format!("neither header of the image is whole ({error})")),
-            Kind::Invalid if has_counters(file) => Error::corrupt(
-                "both headers of the image are gone; that it was a flash image is seen by its counters, which are there",
+            Kind::Corrupt => gone(format!("neither header of the image is whole ({error})")),
+            Kind::Invalid if has_counters(file) => gone(
+                "both headers of the image are gone; that it was a flash image is seen by its counters, which are there"
+                    .into(),
             ),
             _ => error,
         }

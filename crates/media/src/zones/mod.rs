@@ -15,8 +15,9 @@ pub use block::BlockZones;
 pub use ram::{RamZones, RamZonesParams};
 pub use raw::RawDevice;
 pub(crate) use raw::{open_alone, open_to_look};
-pub use zoned::ZonedDevice;
+pub use zoned::{ZonedDevice, is_zoned};
 
+use crate::reason;
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Error, Result, SECTOR_BYTES, Zones, ZonesShape};
@@ -34,9 +35,13 @@ pub fn open_device(path: &Path, zone_bytes: u64, read_only: bool) -> Result<Arc<
 /// The shape of `bytes` split into zones of equal size. The rest at the end is not used.
 fn equal_zones(bytes: u64, zone_bytes: u64) -> Result<ZonesShape> {
     if zone_bytes == 0 || !zone_bytes.is_multiple_of(SECTOR_BYTES as u64) {
-        return Err(Error::invalid(format!("zones of {zone_bytes} bytes: make it a multiple of 4 KiB")));
+        return Err(unfit(format!("zones of {zone_bytes} bytes: make it a multiple of 4 KiB")));
     }
     let zones = u32::try_from(bytes / zone_bytes)
-        .map_err(|_| Error::invalid(format!("zones of {zone_bytes} bytes are too small for {bytes}")))?;
+        .map_err(|_| unfit(format!("zones of {zone_bytes} bytes are too small for {bytes}")))?;
     Ok(ZonesShape { zones, zone_bytes, unit_bytes: SECTOR_BYTES as u32, open_max: None })
+}
+
+fn unfit(what: String) -> Error {
+    Error::invalid(what).because(reason::ZONES_UNFIT)
 }

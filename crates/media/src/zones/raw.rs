@@ -5,6 +5,7 @@
 
 use super::pointers::Pointers;
 use super::{equal_zones, ioctl};
+use crate::reason;
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -168,6 +169,7 @@ fn locked(how: Result<(), TryLockError>, file: File, path: &Path) -> Result<File
 
 fn busy(path: &Path) -> Error {
     Error::new(Kind::Busy, format!("{} is in use by something else", path.display()))
+        .because(reason::DEVICE_IN_USE)
 }
 
 pub(super) fn said(what: &str, path: &Path, e: std::io::Error) -> Error {

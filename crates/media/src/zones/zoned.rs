@@ -175,8 +175,8 @@ fn open_limit(path: &Path) -> Option<u32> {
     ["max_open_zones", "max_active_zones"].into_iter().filter_map(limit).min()
 }
 
-/// True for a block device whose zones must be written sequentially.
-pub(super) fn is_zoned(path: &Path) -> bool {
+/// True for a block device whose zones must be written sequentially. It is not cut into zones of other sizes.
+pub fn is_zoned(path: &Path) -> bool {
     attribute(path, "zoned").is_some_and(|zoned| zoned == "host-managed")
 }
 

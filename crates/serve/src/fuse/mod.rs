@@ -228,6 +228,7 @@ fn fusermount(path: &Path, how: &[&str]) -> Result<()> {
     let out = std::process::Command::new("fusermount3").args(how).arg("--").arg(path).output();
     let out = out.map_err(|e| Error::io("run fusermount3", e))?;
     let said = String::from_utf8_lossy(&out.stderr);
+    // That something is in use, such tools say in words only.
     match out.status.success() {
         true => Ok(()),
         false if said.contains("busy") => Err(Error::new(Kind::Busy, said.trim().to_string())),

@@ -9,6 +9,7 @@ mod remains;
 mod tool;
 
 use crate::fuse::{self, FuseMount, FuseOptions};
+use crate::reason;
 use crate::stop::Stop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -345,7 +346,7 @@ fn mount_file_system(device: &Path, target: &Path, options: &MountOptions, read_
     let name = options.file_system.name();
     let mut args: Vec<_> = ["-t", name, "-o", &list, "--"].into_iter().map(AsRef::as_ref).collect();
     args.extend([device.as_os_str(), target.as_os_str()]);
-    run("mount", &args).map_err(|e| e.context("mount the file system"))?;
+    run("mount", &args).map_err(|e| e.context("mount the file system").because(reason::NOT_MOUNTED))?;
     Ok(())
 }
 

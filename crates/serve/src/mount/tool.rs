@@ -21,6 +21,7 @@ pub(super) fn run(tool: &str, args: &[&OsStr]) -> Result<String> {
         return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&out.stderr);
+    // That something is in use, such tools say in words only.
     let kind = if said.contains("busy") { Kind::Busy } else { Kind::Io };
     Err(Error::new(kind, format!("{tool}: {} ({})", said.trim(), out.status)))
 }

@@ -1,5 +1,6 @@
 //! Chunks of a vtrace file: compressed rows with a checksum, and the end record.
 
+use crate::reason;
 use std::io::{Read, Write};
 use vellum_base::{Error, Result};
 use vellum_codes::crc32c;
@@ -26,7 +27,7 @@ const CUT: &str =
 
 /// True if a trace was read without errors up to the end of its file, but has no end record.
 pub fn is_cut(error: &Error) -> bool {
-    error.to_string().contains(CUT)
+    error.is_because(reason::CUT)
 }
 
 /// A unit of the file after its header.
@@ -107,7 +108,7 @@ pub fn read(input: &mut impl Read) -> Result<Frame> {
 
 fn fill(input: &mut impl Read, bytes: &mut [u8]) -> Result<()> {
     input.read_exact(bytes).map_err(|e| match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => Error::corrupt(CUT),
+        std::io::ErrorKind::UnexpectedEof => Error::corrupt(CUT).because(reason::CUT),
         _ => Error::io("read a trace chunk", e),
     })
 }

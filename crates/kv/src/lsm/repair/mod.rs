@@ -191,6 +191,7 @@ impl Repair<'_> {
         for number in std::mem::take(&mut self.spaces) {
             if !self.keyspaces.knows(number) {
                 self.problem(format!("the name of keyspace {number} is lost; it is \"lost-{number}\" now"));
+                self.report.names_lost += 1;
                 let created = vec![(number, format!("lost-{number}"))];
                 self.keyspaces.apply(&Edit { created, ..Edit::default() });
             }

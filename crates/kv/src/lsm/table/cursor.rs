@@ -7,6 +7,7 @@ use super::pointed::{Resolved, value_bytes};
 use super::{Object, Table};
 use crate::key::{Stamp, compare};
 use crate::lsm::merge::{Cursor, Stream};
+use crate::reason;
 use std::cmp::Ordering;
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
@@ -131,7 +132,8 @@ impl TableCursor {
             return Ok(());
         }
         self.data = None;
-        Err(self.named(Error::new(Kind::Io, "it could not be read where it is mapped; seek again")))
+        let error = Error::new(Kind::Io, "it could not be read where it is mapped; seek again");
+        Err(self.named(error.because(reason::NOT_READ_MAPPED)))
     }
 
     /// Prefetches the leaf that `index` is at into the processor's cache.

@@ -42,7 +42,6 @@ use vellum_base::sync::Mutex;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vellum_base::{Cause, Error, Ledger, LedgerSnapshot, Result};
 
-const CURRENT: &str = "CURRENT";
 /// A note that names the device, where tables are on a device of their own.
 pub(crate) const ZONES: &str = "ZONES";
 /// Suffix of a file that is to replace a note.
@@ -127,12 +126,15 @@ impl Directory {
         Arc::new(Directory { files, ledger, options, never_clones, tail_file, seen })
     }
 
+    /// Name of the file that every store has in its directory: it names the manifest in force.
+    pub const CURRENT: &str = "CURRENT";
+
     /// True if a store may have a file of this name in its directory.
     pub fn is_own_name(name: &str) -> bool {
         let endings = [TABLE, ending_of(AreaKind::Log), ending_of(AreaKind::Manifest)];
         let note = name.strip_suffix(NEW).unwrap_or(name);
         endings.iter().any(|ending| number_of(name, ending).is_some())
-            || [CURRENT, ZONES].contains(&note)
+            || [Directory::CURRENT, ZONES].contains(&note)
             || [LOCK, TAIL].contains(&name)
             || CLONES.contains(&name)
     }
@@ -243,11 +245,11 @@ impl Media for Directory {
     }
 
     fn current(&self) -> Result<Option<Vec<u8>>> {
-        self.note(CURRENT)
+        self.note(Directory::CURRENT)
     }
 
     fn set_current(&self, bytes: &[u8]) -> Result<()> {
-        self.set_note(CURRENT, bytes)
+        self.set_note(Directory::CURRENT, bytes)
     }
 
     fn ledger(&self) -> LedgerSnapshot {

@@ -141,5 +141,5 @@ impl TailFile {
 fn unreadable(error: Error) -> Error {
     let next =
         "a copy of the directory without it opens, and lacks at most 64 KiB of log that were not synced";
-    Error::new(error.kind(), format!("read {TAIL}: {error}; {next}"))
+    Error::new(error.kind(), format!("read {TAIL}: {error}; {next}")).because(error.reason())
 }

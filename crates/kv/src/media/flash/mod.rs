@@ -205,7 +205,9 @@ impl Inner {
     /// changed`.
     fn sync(&self) -> Result<()> {
         self.flash.sync().map_err(|error| match Error::from(error) {
-            error if error.kind() == Kind::NoSpace => Error::new(Kind::Io, error.to_string()),
+            error if error.kind() == Kind::NoSpace => {
+                Error::new(Kind::Io, error.to_string()).because(error.reason())
+            }
             error => error,
         })
     }

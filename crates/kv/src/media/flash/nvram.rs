@@ -9,6 +9,7 @@
 
 use crate::bytes::{Fields, u32_at};
 use crate::journal::{Area, AreaKind, BOUNDS_MANIFEST_BYTES, STORE_MANIFEST_BYTES, TABLE_MANIFEST_BYTES};
+use crate::reason;
 use std::ops::Range;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Nvram, Result};
@@ -97,7 +98,8 @@ impl NvramPlan {
 
     fn decode(bytes: &[u8; 32], nvram_bytes: usize) -> Result<NvramPlan> {
         if &bytes[..4] != MAGIC {
-            return Err(Error::invalid("no key-value store is on this flash; format it first"));
+            let what = "no key-value store is on this flash; format it first";
+            return Err(Error::invalid(what).because(reason::NO_STORE_ON_FLASH));
         }
         if u32_at(bytes, 4) != vellum_codes::crc32c(&bytes[8..]) {
             return Err(Error::corrupt("the head of the NVRAM does not check out"));

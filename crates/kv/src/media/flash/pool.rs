@@ -110,7 +110,7 @@ struct State {
     /// Collection has taken the superblock that is kept for it.
     is_collecting: bool,
     /// Why an erase failed; nothing becomes free any more.
-    lost: Option<(Kind, String)>,
+    lost: Option<Error>,
 }
 
 impl State {
@@ -360,8 +360,8 @@ impl Pool {
             if let Some(index) = state.take(supply, width) {
                 return Ok(Some(index));
             }
-            if let Some((kind, why)) = &state.lost {
-                return Err(Error::new(*kind, why.clone()));
+            if let Some(why) = &state.lost {
+                return Err(why.repeated());
             }
             if state.erasing.is_empty() {
                 return Ok(None);
@@ -420,7 +420,7 @@ impl Pool {
                 Ok(()) => state.add_free(wear(&*pool.flash, index), index, width(&*pool.flash, index)),
                 Err(error) => {
                     state.set_aside.insert(index);
-                    state.lost = Some((error.kind(), error.to_string()));
+                    state.lost = Some(error.repeated());
                 }
             }
             drop(state);
@@ -475,6 +475,6 @@ fn check(outcome: &Outcome) -> Result<()> {
     match &outcome.error {
         None => Ok(()),
         Some(FlashError::PowerLost) => Err(FlashError::PowerLost.into()),
-        Some(error) => Err(Error::new(Kind::Io, error.to_string())),
+        Some(error) => Err(Error::new(Kind::Io, error.to_string()).because(error.reason())),
     }
 }

@@ -2,6 +2,7 @@
 //! See docs/formats/kv-zones.md.
 
 use crate::media::{Directory, ZONES};
+use crate::reason;
 use vellum_base::{Error, Kind, Result};
 
 /// Start of the last line, which is there if the file system has stable directory numbers.
@@ -34,7 +35,8 @@ impl Note {
     /// The note of a directory; `None` if it holds the tables itself.
     pub(super) fn of(directory: &Directory) -> Result<Option<Note>> {
         let Some(bytes) = directory.note(ZONES)? else { return Ok(None) };
-        Note::decode(&bytes).map(Some).ok_or_else(|| Error::corrupt("the file ZONES is damaged"))
+        let damaged = || Error::corrupt("the file ZONES is damaged").because(reason::DEVICE_UNKNOWN);
+        Note::decode(&bytes).map(Some).ok_or_else(damaged)
     }
 
     /// The note of a directory; an error if it has none.
@@ -56,7 +58,7 @@ impl Note {
                 let device = &self.home.device;
                 let what =
                     format!("this directory is a copy of the one that the tables on {device} belong to");
-                Err(Error::new(Kind::Unsupported, what))
+                Err(Error::new(Kind::Unsupported, what).because(reason::DIRECTORY_COPIED))
             }
             _ => Ok(()),
         }

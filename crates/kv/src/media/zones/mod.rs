@@ -24,6 +24,7 @@ pub use home::ZoneHome;
 use super::patient::twice;
 use super::{Areas, Directory, Media, Tables, ZONES};
 use crate::journal::{Area, AreaKind, Edit, salvage_records};
+use crate::reason;
 use home::Note;
 use label::{Label, TableHead, ZONE_UNIT_BYTES};
 use std::collections::{BTreeMap, VecDeque};
@@ -35,15 +36,10 @@ use vellum_base::{Cause, Error, Kind, Ledger, Result, Zones, ZonesShape};
 const LABEL_ZONE: u32 = 0;
 /// Offsets of its two copies, as a store without a label is lost. Earlier versions wrote only the first.
 const LABELS_AT: [u64; 2] = [0, ZONE_UNIT_BYTES as u64];
-/// Fewest zones: the label, a table on each of three levels, and what a merge of them writes.
-const ZONES_MIN: u32 = 8;
 /// Most bytes of the first manifest of a store: it names nothing.
 const FIRST_MANIFEST_BYTES_MAX: usize = 512;
 /// What is to become the file ZONES.
 const ZONES_NEW: &str = "ZONES.new";
-/// Least size of a zone. In some of less than 80 KiB there is no room for the largest key and value that the store
-/// takes: it would fail for good at the next flush. Below 36 KiB that happens with any.
-const ZONE_BYTES_MIN: u64 = 128 << 10;
 /// Fewest zones that may be open at a time: a flush, a merge, and an ingest, or a segment, one being collected, and one
 /// on its way to a table.
 const OPEN_MIN: u32 = 3;
@@ -104,6 +100,12 @@ impl Homes {
 }
 
 impl ZoneMedia {
+    /// Fewest zones of a device: the label, a table on each of three levels, and what a merge of them writes.
+    pub const ZONES_MIN: u32 = 8;
+    /// Least size of a zone. In some of less than 80 KiB there is no room for the largest key and value that the store
+    /// takes: it would fail for good at the next flush. Below 36 KiB that happens with any.
+    pub const ZONE_BYTES_MIN: u64 = 128 << 10;
+
     /// Prepares `zones` for the tables of a new store in `directory`, which records `device`, the path by which to open
     /// them. `id` must be random. A device that is not blank is refused unless `force` is set; its contents are
     /// destroyed then. If this was cut short, or no store was created since, it can be repeated, on the same device
@@ -118,22 +120,20 @@ impl ZoneMedia {
         let shape = zones.shape();
         check_shape(&shape, device)?;
         if directory.current()?.is_some() || !is_without_store(directory)? {
-            return Err(Error::invalid("there is a store in this directory already"));
+            let what = "there is a store in this directory already";
+            return Err(Error::invalid(what).because(reason::STORE_EXISTS));
         }
         // If it is damaged, nothing is known of an earlier formatting.
         let earlier = Note::of(directory).unwrap_or(None);
         if let Some(note) = earlier.as_ref().filter(|note| !force && note.home.device != device) {
-            return Err(Error::invalid(format!(
-                "the tables of this directory are on {}, or were to be",
-                note.home.device
-            )));
+            let what = format!("the tables of this directory are on {}, or were to be", note.home.device);
+            return Err(Error::invalid(what).because(reason::DEVICE_OTHER));
         }
         let begun = earlier.filter(|note| is_begun(note, directory, zones).unwrap_or(false));
         let is_blank = (0..shape.zones).all(|zone| zones.report(zone).written == 0);
         if !force && !is_blank && begun.is_none() {
-            return Err(Error::invalid(format!(
-                "{device} is not blank: formatting it would destroy what it holds"
-            )));
+            let what = format!("{device} is not blank: formatting it would destroy what it holds");
+            return Err(Error::invalid(what).because(reason::DEVICE_NOT_BLANK));
         }
         // The device has this label until it is reset: if that is cut short again, too, the two still agree.
         let id = begun.map_or(id, |note| note.id);
@@ -182,18 +182,19 @@ impl ZoneMedia {
 fn check_shape(shape: &ZonesShape, device: &str) -> Result<()> {
     let ZonesShape { zones, zone_bytes, open_max, .. } = shape;
     let open_few = open_max.filter(|max| *max < OPEN_MIN);
+    let (bytes_min, zones_min) = (ZoneMedia::ZONE_BYTES_MIN, ZoneMedia::ZONES_MIN);
     let what = match open_few {
-        _ if *zone_bytes < ZONE_BYTES_MIN => format!(
-            "has zones of {zone_bytes} bytes: a store needs {ZONE_BYTES_MIN}, as a zone holds a table, and that its \
-             largest entries"
+        _ if *zone_bytes < bytes_min => format!(
+            "has zones of {zone_bytes} bytes: a store needs {bytes_min}, as a zone holds a table, and that its largest \
+             entries"
         ),
-        _ if *zones < ZONES_MIN => {
-            format!("has {zones} zones of {zone_bytes} bytes: a store needs {ZONES_MIN}")
+        _ if *zones < zones_min => {
+            format!("has {zones} zones of {zone_bytes} bytes: a store needs {zones_min}")
         }
         Some(open_max) => format!("takes writes to {open_max} zones at a time: a store needs {OPEN_MIN}"),
         None => return Ok(()),
     };
-    Err(Error::invalid(format!("{device} {what}")))
+    Err(Error::invalid(format!("{device} {what}")).because(reason::ZONES_UNFIT))
 }
 
 /// True if nothing in the directory is of a store that was created. A manifest alone is of one that was not, unless it
@@ -355,7 +356,7 @@ impl Inner {
         }
         let is_blank = || self.zones.reset(zone).and_then(|()| self.zones.sync()).is_ok();
         self.write_head(zone, table).map_err(|error| match error.kind() {
-            Kind::Io if !is_blank() => Error::new(Kind::Poisoned, error.to_string()),
+            Kind::Io if !is_blank() => Error::new(Kind::Poisoned, error.to_string()).because(error.reason()),
             _ => error,
         })
     }
