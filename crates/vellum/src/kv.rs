@@ -35,11 +35,14 @@ mod named;
 mod new_image;
 
 pub use any::AnyStore;
-pub use building::{Building, awaits_device, is_being_built, is_unfinished};
+pub use building::{
+    Building, awaits_device, has_remains, is_being_built, is_there, is_unfinished, lacks_current,
+};
 pub use debubble::{Compared, check_debubble, compare, debubble};
 pub use named::named;
 pub use new_image::NewImage;
 
+use crate::reason::{NO_STORE_ON_IMAGE, STORE_UNFINISHED};
 use fresh::Fresh;
 use std::ops::Deref;
 use std::path::Path;
@@ -58,8 +61,6 @@ const TABLES: u64 = 256;
 const TABLE_BYTES_MAX: u64 = 16 << 20;
 /// Pages of an erase block that identify the table to which it belongs.
 const TAG_PAGES: u32 = 2;
-/// What [`FlashMedia::open`] says of flash without a store.
-const NO_STORE: &str = "no key-value store is on this flash";
 
 /// A [`vellum_kv::Store`] in a directory, with this machine's clock and threads. Share it between threads in an `Arc`.
 /// Functions that take any [`Map`] accept `&*store`.
@@ -271,11 +272,11 @@ fn geometry_of(bytes: u64) -> Result<Geometry> {
 fn flash_media(path: &Path, flash: Coded<Nand>) -> Result<Arc<dyn Media>> {
     let flash = Arc::new(flash);
     match FlashMedia::open(flash.clone(), RealEnv::new()) {
-        Err(error) if error.kind() == Kind::Invalid && error.to_string().contains(NO_STORE) => {
+        Err(error) if error.is_because(reason::NO_STORE_ON_FLASH) => {
             let is_disk = tools::inspect(&*flash).is_ok_and(|inspected| !inspected.roots.is_empty());
             let is = if is_disk { "a Vellum disk" } else { "a flash image" };
             let what = format!("{} is {is}, and holds no key-value store", path.display());
-            Err(Error::new(Kind::Io, what))
+            Err(Error::new(Kind::Io, what).because(NO_STORE_ON_IMAGE))
         }
         opened => Ok(opened?),
     }
@@ -323,8 +324,10 @@ pub(crate) fn media_at(path: &Path, read_only: bool) -> Result<Arc<dyn Media>> {
     if is_being_built(path) {
         return Err(Error::new(Kind::Busy, format!("{} is being made by another process", path.display())));
     }
-    let unfinished =
-        || Error::new(Kind::Io, format!("{} holds a store that was not finished", path.display()));
+    let unfinished = || {
+        let what = format!("{} holds a store that was not finished", path.display());
+        Error::new(Kind::Io, what).because(STORE_UNFINISHED)
+    };
     if is_unfinished(path) {
         return Err(unfinished());
     }

@@ -30,6 +30,7 @@ pub mod deduper;
 pub mod journal_range;
 pub mod kv;
 pub mod metrics;
+pub mod reason;
 pub mod scrubber;
 pub mod ses;
 pub mod shape;

@@ -10,6 +10,7 @@ use vellum::disk::discover::{self, FsKind, Sectors};
 use vellum::serve::Stop;
 use vellum::serve::fuse::{FuseMount, wait_until_gone};
 use vellum::serve::mount::{DiskMount, FileSystem, is_blank};
+use vellum::serve::reason::NOT_MOUNTED;
 
 /// Pause between attempts to unmount.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -132,7 +133,7 @@ pub fn advise(
     served: &Served,
     dir: &Path,
 ) -> Failure {
-    match error.to_string().contains("mount the file system") {
+    match error.is_because(NOT_MOUNTED) {
         true => Failure::with_next(error, other_ways(device, asked, served, dir)),
         false => error.into(),
     }

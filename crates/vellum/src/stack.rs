@@ -7,6 +7,7 @@
 use crate::coding;
 use crate::config::{Config, Share, dedup_text};
 use crate::journal_range;
+use crate::reason;
 use crate::shape;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,7 +54,8 @@ impl DedupTuning {
         let shares = [("--dedup-table", self.table), ("--dedup-budget", self.budget)];
         match shares.iter().find(|(_, share)| share.is_some_and(|s| !(s.0 > 0.0 && s.0 <= 1.0))) {
             Some((name, _)) => {
-                Err(Error::invalid(format!("{name} is a share of more than 0 and at most 100%")))
+                let what = format!("{name} is a share of more than 0 and at most 100%");
+                Err(Error::invalid(what).because(reason::SHARE_OUT_OF_RANGE))
             }
             None => Ok(()),
         }
@@ -62,11 +64,12 @@ impl DedupTuning {
     /// Refuses options that have no effect on a disk of this mode.
     fn check(&self, dedup: DedupMode) -> Result<()> {
         if *self != DedupTuning::default() && !dedup.uses_parity() {
-            return Err(Error::invalid(format!(
+            let what = format!(
                 "dedup mode {} has no fingerprints of parity to look up: --dedup-when, --dedup-table and --dedup-budget \
                  are for ecc",
                 dedup_text(dedup)
-            )));
+            );
+            return Err(Error::invalid(what).because(reason::TUNES_NOTHING));
         }
         Ok(())
     }
@@ -190,14 +193,15 @@ impl Stack {
         check_dedup(self.disk.dedup(), mode)?;
         mode.tuning.check(self.disk.dedup())?;
         let Some(journals) = &mode.options.journals else { return Ok(()) };
-        check_journals_count(self.disk.dedup())?;
-        journal_range::check(journals, self.disk.info())
+        let checked = check_journals_count(self.disk.dedup())
+            .and_then(|()| journal_range::check(journals, self.disk.info()));
+        checked.map_err(|e| e.because(reason::NAMED_JOURNALS))
     }
 
     fn scramble_for_host(&mut self, scrambler: Option<Scrambler>) -> Result<()> {
         if let Some(scrambler) = scrambler {
             self.device = ses::host_side(self.disk.clone(), scrambler).map_err(|e| match e.kind() {
-                Kind::Invalid => e.context("--scrambler-file"),
+                Kind::Invalid => e.context("--scrambler-file").because(reason::HOST_SCRAMBLER),
                 _ => e,
             })?;
         }
@@ -248,10 +252,8 @@ pub fn close_flash(flash: Arc<Coded<Nand>>) -> Result<()> {
 /// Refuses a dedup mode that can corrupt, unless the caller accepts that.
 fn check_dedup(dedup: DedupMode, mode: &OpenMode) -> Result<()> {
     if matches!(dedup, DedupMode::WojPaper(_)) && !mode.accept_corruption && !mode.read_only {
-        return Err(Error::invalid(format!(
-            "dedup mode {} can corrupt data and is for experiments only",
-            dedup_text(dedup)
-        )));
+        let what = format!("dedup mode {} can corrupt data and is for experiments only", dedup_text(dedup));
+        return Err(Error::invalid(what).because(reason::CAN_CORRUPT));
     }
     Ok(())
 }

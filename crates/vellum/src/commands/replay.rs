@@ -14,12 +14,14 @@ use vellum::array::Level;
 use vellum::base::{Error, Kind, Result};
 use vellum::journal_range::{self, JournalRange};
 use vellum::lab::array_cache::{self, Arrivals, CacheOptions};
+use vellum::lab::reason::CONTENTS_UNKNOWN;
 use vellum::lab::replay::{
     self, Comparison, Core, DEFAULT_PRESET, Devices, Mode, Pace, Precondition, ReplayOptions,
 };
 use vellum::lab::report::Page;
 use vellum::media::Preset;
 use vellum::trace::models::ContentModel;
+use vellum::trace::reason::SEVERAL_DEVICES;
 use vellum::trace::request::{ByteLen, DeviceId};
 use vellum::trace::{Format, ReadOptions};
 use vellum::{Share, Size};
@@ -172,14 +174,13 @@ impl Args {
     /// An error that names the trace, with advice for traces: the default advice is for disks.
     fn advise(&self, error: Error) -> Failure {
         let path = self.trace.display().to_string();
+        // Errors of the system name it, those in its contents do not.
         let error = if error.to_string().contains(&path) { error } else { error.context(path) };
         let next = match error.kind() {
-            Kind::Invalid if error.to_string().contains("more than one device") => {
+            _ if error.is_because(SEVERAL_DEVICES) => {
                 "--only N takes the device N alone, --side-by-side all of them, one after the other"
             }
-            Kind::Invalid if error.to_string().contains("does not say what was written") => {
-                array_cache::NEXT_RECORD
-            }
+            _ if error.is_because(CONTENTS_UNKNOWN) => array_cache::NEXT_RECORD,
             Kind::Invalid if self.array.array.is_some() => {
                 "vellum replay --help says what --format, --only, --members, --chunk, --cache and --shift take"
             }

@@ -1,10 +1,11 @@
 //! A store of either engine.
 
 use super::{Fresh, Options, Store, checkpoint, media_at, named};
+use crate::reason::{COMPRESSES_NOTHING, OTHER_ENGINE};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Error, RealEnv, Result};
-use vellum_kv::{Batch, Engine, Map, Media, check_sharing, log};
+use vellum_kv::{Batch, Engine, Map, Media, check_sharing, log, reason};
 
 /// Segments of a log store are smaller than memtables by this factor: three of them are in memory at a time.
 const SEGMENTS_A_MEMTABLE: u64 = 2;
@@ -57,11 +58,11 @@ impl AnyStore {
             && wanted != is
         {
             let what = format!("it is a store of engine {}, not {}", is.name(), wanted.name());
-            return Err(Error::invalid(what));
+            return Err(Error::invalid(what).because(OTHER_ENGINE));
         }
         let engine = is.or(wanted).unwrap_or_default();
         if engine == Engine::Log && options.compression != Options::default().compression {
-            return Err(Error::invalid("a log store compresses nothing"));
+            return Err(Error::invalid("a log store compresses nothing").because(COMPRESSES_NOTHING));
         }
         if is.is_none() && options.create_if_missing {
             would_take(engine, &media, &options, batch)?;
@@ -132,7 +133,10 @@ fn would_take(engine: Engine, media: &Arc<dyn Media>, options: &Options, batch: 
 fn at_most(value_bytes: usize, most: usize) -> Result<()> {
     match value_bytes <= most {
         true => Ok(()),
-        false => Err(Error::invalid(format!("a value of {value_bytes} bytes: {most} is the most here"))),
+        false => {
+            let what = format!("a value of {value_bytes} bytes: {most} is the most here");
+            Err(Error::invalid(what).because(reason::VALUE_TOO_LONG))
+        }
     }
 }
 

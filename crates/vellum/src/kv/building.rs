@@ -13,15 +13,16 @@
 //! 1. The lock of OUT is held while building.
 //! 2. Only what is unfinished is removed, and of that only files that belong to a store.
 
+use super::named;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
-use vellum_kv::{Directory, DirectoryOptions, ZoneMedia};
+use vellum_kv::{Areas, Directory, DirectoryOptions, Tables, ZoneMedia, check_current, reason};
 
 const UNFINISHED: &str = "UNFINISHED";
-const CURRENT: &str = "CURRENT";
+const CURRENT: &str = Directory::CURRENT;
 const LOCK: &str = "LOCK";
 
 /// See the module. If it is dropped without [`Building::finish`], it removes what was made.
@@ -106,6 +107,27 @@ impl Drop for Building {
     }
 }
 
+/// True if there is a store at `path`: a directory with one, or a file, which may be a flash image.
+pub fn is_there(path: &Path) -> bool {
+    path.is_file() || path.join(CURRENT).exists()
+}
+
+/// The error of opening the directory `path` if it holds a store that has lost the file CURRENT.
+pub fn lacks_current(path: &Path) -> Option<Error> {
+    let checked = Directory::look(path).and_then(|directory| check_current(&directory));
+    let error = checked.err().filter(|error| error.is_because(reason::CURRENT_MISSING))?;
+    (!is_unfinished(path)).then(|| named(error, path))
+}
+
+/// True if there is a store at `path`, or some of one: tables, logs or manifests without CURRENT.
+pub fn has_remains(path: &Path) -> bool {
+    let has_files = || {
+        let directory = Directory::look(path)?;
+        Ok::<_, Error>(!directory.areas()?.is_empty() || !directory.tables()?.is_empty())
+    };
+    is_there(path) || has_files().unwrap_or(false)
+}
+
 /// True if `path` holds a store whose building was interrupted.
 pub fn is_unfinished(path: &Path) -> bool {
     let Ok(inside) = names(&path.join(UNFINISHED)) else { return false };
@@ -132,7 +154,7 @@ fn check_free(out: &Path) -> Result<()> {
         Ok(there) => there,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-            return Err(Error::new(Kind::Invalid, format!("{} is a file, no directory", out.display())));
+            return Err(taken(format!("{} is a file, no directory", out.display())));
         }
         Err(e) => return Err(Error::io(format!("list {}", out.display()), e)),
     };
@@ -141,8 +163,12 @@ fn check_free(out: &Path) -> Result<()> {
         |name: &String| name == LOCK || unfinished && (name == UNFINISHED || Directory::is_own_name(name));
     match there.iter().all(is_ours) {
         true => Ok(()),
-        false => Err(Error::invalid(format!("{} is not empty", out.display()))),
+        false => Err(taken(format!("{} is not empty", out.display()))),
     }
+}
+
+fn taken(what: String) -> Error {
+    Error::invalid(what).because(crate::reason::PLACE_TAKEN)
 }
 
 fn names(directory: &Path) -> io::Result<Vec<String>> {

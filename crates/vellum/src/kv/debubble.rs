@@ -2,6 +2,7 @@
 //! cannot be used by programs that do not know them).
 
 use super::{AnyStore, Store};
+use crate::reason;
 use vellum_base::{Error, Kind, Result};
 use vellum_kv::{Batch, Bounds, Durability, Engine, Iter, Map};
 
@@ -85,7 +86,7 @@ fn check_spaces(from: &AnyStore) -> Result<()> {
         AnyStore::Lsm(store) if store.keyspaces().len() > 1 => {
             let names: Vec<_> = store.keyspaces().iter().map(|name| format!("{name:?}")).collect();
             let what = format!("a log store has no keyspaces, and this one has {}", names.join(", "));
-            Err(Error::new(Kind::Unsupported, what))
+            Err(Error::new(Kind::Unsupported, what).because(reason::NO_KEYSPACES))
         }
         _ => Ok(()),
     }

@@ -35,7 +35,7 @@ impl Fresh {
             return;
         }
         let Ok(_held) = Directory::open(&self.path, DirectoryOptions::default()) else { return };
-        if self.path.join("CURRENT").exists() {
+        if self.path.join(Directory::CURRENT).exists() {
             return;
         }
         let was_empty = names.as_ref().is_none_or(BTreeSet::is_empty);

@@ -11,6 +11,7 @@ use vellum::base::{Error, Kind, RealEnv};
 use vellum::config::parse_dedup;
 use vellum::disk::tools::{self, RepairOptions, RepairReport};
 use vellum::disk::{DedupMode, Format};
+use vellum::media::reason::IMAGE_HEADERS;
 use vellum::media::{Image, Mended};
 use vellum::{Config, Size};
 
@@ -73,7 +74,7 @@ impl Args {
     /// Advice other than to repair.
     fn no_use(&self, error: Error) -> Failure {
         match error.kind() {
-            Kind::Corrupt if !error.to_string().contains("header") => Failure::with_next(
+            Kind::Corrupt if !error.is_because(IMAGE_HEADERS) => Failure::with_next(
                 error,
                 "there is nothing to rebuild a disk from in this file: restore it from a copy",
             ),

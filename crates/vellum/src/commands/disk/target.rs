@@ -6,12 +6,14 @@ use crate::host_memory;
 use crate::ui::Ui;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vellum::base::{Error, Kind, RealEnv};
+use vellum::base::{Error, Kind, RealEnv, Reason};
 use vellum::coding::{Ecc, Scrambler};
 use vellum::config::{dedup_text, parse_dedup};
 use vellum::disk::{DedupMode, DedupWhen};
 use vellum::journal_range::{self, JournalRange};
+use vellum::media::reason::IMAGE_HEADERS;
 use vellum::media::{Coded, Image, Nand};
+use vellum::reason;
 use vellum::{Config, DedupTuning, FlashConfig, OpenMode, Share, Size, Stack};
 
 const UNSAFE_WARNING: &str = "\
@@ -200,36 +202,45 @@ fn open_as(image: &Path, mode: OpenMode, ui: &Ui) -> Result<Stack, Failure> {
 
 /// Advice that names the image.
 pub fn advise(error: Error, image: &Path) -> Failure {
+    if let Some(next) = error.reason().and_then(|reason| next_of(reason, image)) {
+        return Failure::with_next(error, next);
+    }
     let name = image.display();
     let next = match error.kind() {
-        Kind::Invalid if wants_consent(&error) => CONSENT.to_string(),
         Kind::Io if !image.exists() => format!("make a disk there: vellum disk create {name} --size 16GiB"),
-        Kind::Invalid if error.to_string().contains("at most 100%") => {
-            "leave the option out, or write it like 15%".to_string()
-        }
-        Kind::Invalid if error.to_string().contains("--scrambler-file") => format!(
-            "learn this disk's scrambler from sectors all over it: vellum ses write {name} --lba spread, then ses dump \
-             and ses learn (vellum ses --help); or leave it to the device: --ses device"
-        ),
-        Kind::Invalid if error.to_string().contains("--dedup-") => {
-            "leave these options out, or make a disk with --dedup ecc: vellum disk create --help".to_string()
-        }
-        Kind::Invalid if error.to_string().contains("journal") => {
-            "name journals that lie on the disk, and apart; or none: the disk finds them itself".to_string()
-        }
         Kind::Invalid => {
             "the file is left as it is; vellum disk create makes a disk in a new one".to_string()
         }
         Kind::Busy => format!("end what has it open, or ask it: vellum disk stat {name}"),
-        Kind::Corrupt if error.to_string().contains("header") => format!(
-            "a header holds what disk create was told: keep a copy of {name}, make an image with the same options \
-             (vellum disk create like.vellum --size ...), then: \
-             dd if=like.vellum of={name} bs=4096 count=2 conv=notrunc; vellum disk repair {name}"
-        ),
         Kind::Corrupt => format!("keep a copy of {name}, then: vellum disk repair {name}"),
         _ => return error.into(),
     };
     Failure::with_next(error, next)
+}
+
+/// Advice for errors with a reason.
+fn next_of(reason: Reason, image: &Path) -> Option<String> {
+    let name = image.display();
+    Some(match reason {
+        reason::CAN_CORRUPT => CONSENT.into(),
+        reason::SHARE_OUT_OF_RANGE => "leave the option out, or write it like 15%".into(),
+        reason::HOST_SCRAMBLER => format!(
+            "learn this disk's scrambler from sectors all over it: vellum ses write {name} --lba spread, then ses dump \
+             and ses learn (vellum ses --help); or leave it to the device: --ses device"
+        ),
+        reason::TUNES_NOTHING => {
+            "leave these options out, or make a disk with --dedup ecc: vellum disk create --help".into()
+        }
+        reason::NAMED_JOURNALS => {
+            "name journals that lie on the disk, and apart; or none: the disk finds them itself".into()
+        }
+        IMAGE_HEADERS => format!(
+            "a header holds what disk create was told: keep a copy of {name}, make an image with the same options \
+             (vellum disk create like.vellum --size ...), then: \
+             dd if=like.vellum of={name} bs=4096 count=2 conv=notrunc; vellum disk repair {name}"
+        ),
+        _ => return None,
+    })
 }
 
 /// Advice for a disk that can corrupt data.
@@ -238,7 +249,7 @@ pub const CONSENT: &str =
 
 /// True if a disk was refused because `--i-know-this-can-corrupt` was not given.
 pub fn wants_consent(error: &Error) -> bool {
-    error.to_string().contains("can corrupt")
+    error.is_because(reason::CAN_CORRUPT)
 }
 
 fn refused(error: Error, dedup: DedupMode) -> Failure {

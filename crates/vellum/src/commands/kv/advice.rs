@@ -4,83 +4,89 @@ use super::notation::names;
 use crate::failure::Failure;
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use vellum::base::{Error, Kind};
-use vellum::kv::{AnyStore, Engine, Options, Store, awaits_device, is_being_built, is_unfinished, named};
+use vellum::base::reason::{CHANGED_MEANWHILE, FILE_TOO_LARGE};
+use vellum::base::{Error, Kind, Reason};
+use vellum::kv::{
+    AnyStore, Directory, Engine, Options, Store, awaits_device, is_being_built, is_unfinished, named,
+    reason as kv,
+};
+use vellum::media::reason as media;
+use vellum::reason;
 
-/// Beginning of the system's error for a file that would exceed the size limit.
-const TOO_LARGE: &str = "File too large";
-/// What is reported if a file became shorter while it was read, followed by what a program should do.
-const UNMAPPED: &str = "it could not be read where it is mapped";
+/// What programs are told to do if a file became shorter while it was read ([`kv::NOT_READ_MAPPED`]).
+const SEEK_AGAIN: &str = "; seek again";
 
 /// The failure of a store at `path`, with advice.
 pub fn advise(error: Error, path: &Path) -> Failure {
-    let is_cut_short = error.kind() == Kind::Io && error.to_string().contains("was not finished");
+    let is_cut_short = error.is_because(reason::STORE_UNFINISHED);
     if is_unfinished(path) || is_cut_short && awaits_device(path) {
         return unfinished(path);
     }
     let error = for_commands(error);
+    if let Some(next) = error.reason().and_then(|reason| next_of(reason, error.kind(), path)) {
+        return Failure::with_next(error, next);
+    }
     let next = match error.kind() {
-        Kind::Busy if error.to_string().contains("in use by something else") => {
-            "it is mounted, or another program has it open (lsblk and fuser tell): end that, or name another device"
-                .into()
-        }
-        Kind::Busy if error.to_string().contains("faster than it can be read") => {
-            "run the command again: it was looked at while another process wrote much".into()
-        }
         Kind::Busy => {
             "a store has one writer, or any number of readers: wait for the other process, or end it".into()
         }
-        Kind::Corrupt if error.to_string().contains("in its middle") => DAMAGED_LOG.into(),
-        Kind::Corrupt | Kind::Unsupported if error.to_string().contains("the file ZONES") => lost_device(path),
         Kind::Corrupt => damaged(path),
-        Kind::NoSpace => no_room(&error),
-        Kind::Invalid if error.to_string().contains("compresses nothing") => "leave --compression out".into(),
-        Kind::Io | Kind::Poisoned if error.to_string().contains(TOO_LARGE) => {
-            "raise the limit on file sizes (ulimit -f) or put the store where files may be larger, then run the \
-             command again: what was synced is there"
+        Kind::NoSpace => {
+            "make room where the store is, or delete keys and run `vellum kv compact`; then run it again"
                 .into()
         }
-        Kind::Poisoned => "look at the file system, then open the store again: what was synced is there".into(),
-        Kind::Io if error.to_string().contains(UNMAPPED) => {
-            "run the command again: what went on meanwhile with that file shows then".into()
+        Kind::Poisoned => {
+            "look at the file system, then open the store again: what was synced is there".into()
         }
-        Kind::Io if error.to_string().contains("holds no key-value store") => NO_STORE_ON_IMAGE.into(),
         Kind::Io => "put right what the system says, then run the command again".into(),
-        Kind::Unsupported if error.to_string().contains("LevelDB") => {
-            "choose another directory; what it holds comes over by `vellum kv load`, of keys and values that their own \
-             tools print"
-                .into()
-        }
-        Kind::Unsupported if error.to_string().contains("is a copy of the one") => format!(
-            "use the original; or copy the device, too, and say where that is: `vellum kv open {} --device COPY`; the \
-             device itself there takes the tables from the original",
-            path.display()
-        ),
-        Kind::Unsupported => match next_of_sharing(&error) {
-            Some(next) => next.into(),
-            None => return Failure::from(named(error, path)),
-        },
         _ => return Failure::from(named(error, path)),
     };
     Failure::with_next(error, next)
 }
 
+/// Advice for errors with a reason.
+fn next_of(reason: Reason, kind: Kind, path: &Path) -> Option<String> {
+    let next = match (reason, kind) {
+        (media::DEVICE_IN_USE, _) => {
+            "it is mounted, or another program has it open (lsblk and fuser tell): end that, or name another device"
+        }
+        (CHANGED_MEANWHILE, _) => "run the command again: it was looked at while another process wrote much",
+        (kv::LOG_DAMAGED, _) => DAMAGED_LOG,
+        (kv::DEVICE_UNKNOWN, _) => return Some(lost_device(path)),
+        (kv::VALUE_TOO_LONG, Kind::NoSpace) => NO_ROOM_FOR_VALUE,
+        (reason::COMPRESSES_NOTHING, _) => "leave --compression out",
+        (FILE_TOO_LARGE, _) => {
+            "raise the limit on file sizes (ulimit -f) or put the store where files may be larger, then run the \
+             command again: what was synced is there"
+        }
+        (kv::NOT_READ_MAPPED, Kind::Io) => {
+            "run the command again: what went on meanwhile with that file shows then"
+        }
+        (reason::NO_STORE_ON_IMAGE, _) => NO_STORE_ON_IMAGE,
+        (kv::FOREIGN_STORE, _) => {
+            "choose another directory; what it holds comes over by `vellum kv load`, of keys and values that their own \
+             tools print"
+        }
+        (kv::DIRECTORY_COPIED, _) => return Some(original_of(path)),
+        (kv::SHARES_NOTHING, _) => SHARES_NOTHING,
+        _ => return None,
+    };
+    Some(next.into())
+}
+
 /// Removes advice to seek again, since commands have no iterator.
 fn for_commands(error: Error) -> Error {
-    let said = error.to_string();
-    match said.split_once(UNMAPPED) {
-        Some((before, _)) => Error::new(error.kind(), format!("{before}{UNMAPPED}")),
-        None => error,
+    if !error.is_because(kv::NOT_READ_MAPPED) {
+        return error;
     }
+    let said = error.to_string();
+    let what = said.split_once(SEEK_AGAIN).map_or(&*said, |(before, _)| before);
+    Error::new(error.kind(), what).because(error.reason())
 }
 
 /// What to do if `--reuse relink` is not possible.
 pub fn next_of_sharing(error: &Error) -> Option<&'static str> {
-    let is_it = error.kind() == Kind::Unsupported && error.to_string().contains("in two tables at once");
-    is_it.then_some(
-        "instead of --reuse relink say --reuse auto, which is relink where that can be and else off, or put the store \
-         on XFS, btrfs or raw flash; where such a file system has larger blocks (stat -f), say --unit with their size",
-    )
+    error.is_because(kv::SHARES_NOTHING).then_some(SHARES_NOTHING)
 }
 
 /// Failure to make a store at `out` from the one at `from`.
@@ -91,12 +97,10 @@ pub fn advise_copy(error: Error, from: &Path, out: &Path) -> Failure {
                 format!("make room where {} is, then run it again: nothing of it was left", out.display());
             Failure::with_next(error, next)
         }
-        Kind::Invalid
-            if ["not empty", "no directory"].iter().any(|what| error.to_string().contains(what)) =>
-        {
+        _ if error.is_because(reason::PLACE_TAKEN) => {
             Failure::with_next(error, "choose another directory: nothing is replaced")
         }
-        Kind::Unsupported if error.to_string().contains("has no keyspaces") => Failure::with_next(
+        _ if error.is_because(reason::NO_KEYSPACES) => Failure::with_next(
             error,
             "leave --engine log out, or dump one keyspace (`vellum kv dump --keyspace`) and load that",
         ),
@@ -142,7 +146,7 @@ fn looked_into(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     path.read_dir()?;
-    match path.join("CURRENT").metadata() {
+    match path.join(Directory::CURRENT).metadata() {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => Ok(()),
     }
@@ -212,6 +216,25 @@ const NO_STORE_ON_IMAGE: &str =
 const DAMAGED_LOG: &str = "without --strict the log ends there, as if the power had gone; `vellum kv repair` takes what \
                            follows, too: keep a copy first";
 
+/// Advice if `--reuse relink` is not possible.
+const SHARES_NOTHING: &str = "instead of --reuse relink say --reuse auto, which is relink where that can be and else \
+                              off, or put the store on XFS, btrfs or raw flash; where such a file system has larger \
+                              blocks (stat -f), say --unit with their size";
+
+/// Advice for a value of which there would be room in larger segments: their size depends on the space available when a
+/// store is opened.
+const NO_ROOM_FOR_VALUE: &str = "make room where the store is, a few hundred times as much as the value, then run it \
+                                 again; or keep such values in an ordered store (--engine lsm)";
+
+/// What to do with a copy of a directory whose tables are on a device.
+fn original_of(path: &Path) -> String {
+    format!(
+        "use the original; or copy the device, too, and say where that is: `vellum kv open {} --device COPY`; the \
+         device itself there takes the tables from the original",
+        path.display()
+    )
+}
+
 /// What to do where a directory does not say on which device its tables are.
 fn lost_device(path: &Path) -> String {
     format!("say on which device its tables are: `vellum kv open {} --device DEV`", path.display())
@@ -230,25 +253,15 @@ fn all_of(path: &Path) -> String {
     }
 }
 
-fn no_room(error: &Error) -> String {
-    match error.to_string().contains("a value of ") {
-        // The size of segments depends on the space available when a store is opened.
-        true => "make room where the store is, a few hundred times as much as the value, then run it again; or keep \
-                 such values in an ordered store (--engine lsm)"
-            .into(),
-        false => "make room where the store is, or delete keys and run `vellum kv compact`; then run it again".into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_a_program_is_to_do_is_not_said_to_people() {
-        let error = Error::new(Kind::Io, format!("table 3: {UNMAPPED}; seek again"));
-        let failure = advise(error, Path::new("s"));
-        assert_eq!(failure.error().to_string(), format!("table 3: {UNMAPPED}"));
+        let error = Error::new(Kind::Io, "table 3: it could not be read; seek again");
+        let failure = advise(error.because(kv::NOT_READ_MAPPED), Path::new("s"));
+        assert_eq!(failure.error().to_string(), "table 3: it could not be read");
         assert!(failure.next().starts_with("run the command again"), "{}", failure.next());
     }
 }

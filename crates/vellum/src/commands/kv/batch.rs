@@ -9,6 +9,7 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
 use vellum::base::Result;
+use vellum::kv::reason::VALUE_TOO_LONG;
 use vellum::kv::{BATCH_BYTES_MAX, Batch, Durability};
 
 /// Apply puts and deletes from a file, all or none; when this returns they are safe from a power cut
@@ -54,7 +55,7 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         // All of it is read first: what is no batch creates no store.
         let Step { mut batch, applied, longest } = self.read()?;
-        let placed = |failure: Failure| match failure.error().to_string().contains("a value of ") {
+        let placed = |failure: Failure| match failure.error().is_because(VALUE_TOO_LONG) {
             true => failure.context(&longest),
             false => failure,
         };

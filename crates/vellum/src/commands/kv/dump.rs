@@ -12,9 +12,12 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use vellum::base::{Error, Kind, Result};
+use vellum::base::{Error, Kind, Reason, Result};
 use vellum::kv::AnyStore;
 use vellum::whole_file::{OWNER_ONLY, WholeFile};
+
+/// The file that is dumped to could not be written.
+const NOT_WRITTEN: Reason = Reason::new("kv-dump.not-written");
 
 /// Write a store, or a part of it, as text, which `kv load` takes back
 #[derive(clap::Args)]
@@ -151,13 +154,13 @@ impl Args {
         refuse_inside(path, self.part.target.path())?;
         let file = WholeFile::begin(path, self.force, OWNER_ONLY).map_err(not_replaced)?;
         let what = format!("write {}", path.display());
-        let said = |e| Error::io(&what, e);
+        let said = |e| Error::io(&what, e).because(NOT_WRITTEN);
         let (mut out, mut bytes) = (BufWriter::new(file.file()), 0);
         let mut write = |lines: &str| {
             bytes += lines.len() as u64;
             out.write_all(lines.as_bytes()).map_err(said).map(|()| true)
         };
-        let advised = |failure: Failure| match failure.error().to_string().starts_with(&what) {
+        let advised = |failure: Failure| match failure.error().is_because(NOT_WRITTEN) {
             true => failure.instead_next(format!(
                 "make room where {} is to be, or choose another place: nothing of it was left there",
                 path.display()

@@ -7,7 +7,8 @@ use crate::failure::{Failure, Outcome, Verdict};
 use crate::text;
 use crate::ui::Ui;
 use serde::Serialize;
-use vellum::base::{Env, Kind, RealEnv};
+use vellum::base::{Env, Error, RealEnv};
+use vellum::kv::reason::KEYS_OUT_OF_ORDER;
 use vellum::kv::{Ingested, Keyspace};
 
 /// Put sorted records into a store, all or none, writing each of them once
@@ -75,13 +76,13 @@ impl Args {
         ingest.finish().map_err(|e| self.target.advise(e))
     }
 
-    fn out_of_order(&self, error: vellum::base::Error) -> Failure {
-        match error.kind() {
-            Kind::Invalid if error.to_string().contains("must ascend") => Failure::with_next(
+    fn out_of_order(&self, error: Error) -> Failure {
+        match error.is_because(KEYS_OUT_OF_ORDER) {
+            true => Failure::with_next(
                 error,
                 "sort them (LC_ALL=C sort; with --hex where keys have escapes), or use `vellum kv load`, which takes any order",
             ),
-            _ => self.target.advise(error),
+            false => self.target.advise(error),
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use vellum::base::{Error, Kind};
+use vellum::kv::reason::DEVICE_UNKNOWN;
 use vellum::kv::{Repaired, Store};
 
 /// Make a store of what is left of a damaged one
@@ -46,6 +47,9 @@ struct Report {
     batches: u64,
     /// No manifest said which tables are current.
     without_manifest: bool,
+    /// Keyspaces that have new names: the problems say which.
+    #[serde(skip)]
+    names_lost: usize,
     nvram_doubtful: bool,
     problems: Vec<String>,
 }
@@ -71,7 +75,7 @@ impl Args {
     /// Advice other than to repair.
     fn no_use(&self, error: Error) -> Failure {
         match error.kind() {
-            Kind::Corrupt if !error.to_string().contains("the file ZONES") => Failure::with_next(
+            Kind::Corrupt if !error.is_because(DEVICE_UNKNOWN) => Failure::with_next(
                 error,
                 "nothing here is enough to make a store of: go back to a copy or a checkpoint",
             ),
@@ -94,6 +98,7 @@ impl Report {
             logs_damaged: repaired.logs_damaged,
             batches: repaired.batches,
             without_manifest: repaired.manifest_lost,
+            names_lost: repaired.names_lost,
             nvram_doubtful,
             problems: repaired.problems,
         }
@@ -120,7 +125,7 @@ impl Report {
             self.entries_lost,
             self.batches
         ));
-        if self.written && self.problems.iter().any(|problem| problem.contains("the name of keyspace")) {
+        if self.written && self.names_lost > 0 {
             text.push_str(
                 "a keyspace gets its name back by `vellum kv dump PATH --keyspace lost-N --output FILE`, `vellum kv \
                  load PATH FILE --keyspace NAME` and `vellum kv drop PATH lost-N`\n",

@@ -12,20 +12,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use vellum::Size;
 use vellum::base::{BlockDevice, Error, Kind, Result};
-use vellum::kv::{AnyStore, Batch, Bounds, Engine, NewImage, Options, Store, awaits_device, is_unfinished};
-use vellum::media::FileDisk;
+use vellum::kv::{
+    AnyStore, Batch, Bounds, Engine, NewImage, Options, Store, ZoneMedia, awaits_device, has_remains,
+    is_there, lacks_current, reason as kv,
+};
+use vellum::media::zones::is_zoned;
+use vellum::media::{FileDisk, reason as media};
+use vellum::reason::OTHER_ENGINE;
 
-/// Maximum size of a zone, used unless the device is small; and the minimum.
+/// Size of a zone, unless the device is small.
 const ZONE_BYTES: u64 = 64 << 20;
-const ZONE_BYTES_MIN: u64 = 256 << 10;
-/// Minimum number of zones of a device ([`vellum::kv::ZoneMedia`]).
-const ZONES_MIN: u64 = 8;
-/// A file that every store has.
-const CURRENT: &str = "CURRENT";
-/// Extension of the names of manifests.
-const MANIFEST: &str = "manifest";
-/// The engines' message if CURRENT is missing.
-const NO_CURRENT: &str = "CURRENT is missing, though there are tables or logs";
 
 /// A store that is there.
 #[derive(clap::Args)]
@@ -141,10 +137,10 @@ impl Target {
     /// Opens it with these options; it is not made.
     pub fn open_with(&self, options: Options) -> Result<AnyStore, Failure> {
         let options = Options { create_if_missing: false, ..options };
-        if self.lacks_current() {
-            return Err(self.advise(Error::corrupt(format!("{}: {NO_CURRENT}", self.path.display()))));
+        if let Some(error) = lacks_current(&self.path) {
+            return Err(self.advise(error));
         }
-        if !is_store(&self.path) {
+        if !is_there(&self.path) {
             return Err(missing(&self.path));
         }
         AnyStore::open(&self.path, None, options).map_err(|e| self.advise(e))
@@ -167,27 +163,10 @@ impl Target {
 
     /// Path of its remains: the directory, whatever it lacks, or the image.
     pub fn remains(&self) -> Result<&Path, Failure> {
-        let is_ours =
-            |name: &OsStr| (name == CURRENT || ending(name).is_some()) && !awaits_device(&self.path);
-        let mut files = self.path.read_dir().into_iter().flatten().flatten();
-        match self.path.is_file() || files.any(|file| is_ours(&file.file_name())) {
+        match has_remains(&self.path) && !awaits_device(&self.path) {
             true => Ok(&self.path),
             false => Err(missing(&self.path)),
         }
-    }
-
-    /// True if the file that names its manifest is missing, although there are tables or logs. A manifest alone belongs
-    /// to a store whose creation was interrupted, unless it names tables on a device.
-    pub fn lacks_current(&self) -> bool {
-        let files = self.path.read_dir().into_iter().flatten().flatten();
-        let endings: Vec<&str> = files.filter_map(|file| ending(&file.file_name())).collect();
-        let is_on_device = || Store::device_of(&self.path).is_some() && !awaits_device(&self.path);
-        let is_there = match endings[..] {
-            [] => false,
-            [MANIFEST] => is_on_device(),
-            _ => true,
-        };
-        is_there && !self.path.join(CURRENT).exists() && !is_unfinished(&self.path)
     }
 
     /// A failure of the store, with advice.
@@ -232,8 +211,8 @@ impl WriteTarget {
     fn open_as(&self, batch: &Batch, strict: Strict) -> Result<AnyStore, Failure> {
         let wanted = self.engine.map(EngineArg::engine);
         let opened = AnyStore::open_for(&self.path, wanted, self.options(strict), batch);
-        opened.map_err(|error| match (error.kind(), wanted) {
-            (Kind::Invalid, Some(wanted)) if error.to_string().contains("store of engine") => {
+        opened.map_err(|error| match wanted {
+            Some(wanted) if error.is_because(OTHER_ENGINE) => {
                 Failure::with_next(error, other_engine(&self.path, wanted))
             }
             _ => self.advise(error),
@@ -261,20 +240,19 @@ impl WriteTarget {
         let bytes = FileDisk::look(device).map_or(0, |device| device.info().bytes());
         let zone_bytes = zone.map_or_else(|| zone_bytes_for(bytes), |zone| zone.0);
         let formatted = Store::format_on(&self.path, device, zone_bytes, force);
-        formatted.map(|()| bytes / zone_bytes).map_err(|error| match error.kind() {
-            Kind::Invalid if error.to_string().contains("not blank") => Failure::with_next(
+        formatted.map(|()| bytes / zone_bytes).map_err(|error| match error.reason() {
+            Some(kv::DEVICE_NOT_BLANK) => Failure::with_next(
                 error,
                 "look at what it holds (blkid, vellum kv); if that may be LOST, run it again with --force",
             ),
-            Kind::Invalid if error.to_string().contains("or were to be") => Failure::with_next(
+            Some(kv::DEVICE_OTHER) => Failure::with_next(
                 error,
                 "name that device; or, if what is there may be LOST, run it again with --force",
             ),
-            Kind::Invalid if error.to_string().contains("in this directory already") => {
+            Some(kv::STORE_EXISTS) => {
                 Failure::with_next(error, "open it without --device: it knows where its tables are to be")
             }
-            // Not if the device has zones of its own.
-            Kind::Invalid if error.to_string().contains(&format!("zones of {zone_bytes} bytes")) => {
+            Some(kv::ZONES_UNFIT | media::ZONES_UNFIT) if !is_zoned(device) => {
                 Failure::with_next(error, better_zones(bytes, zone_bytes))
             }
             _ => self.advise(error),
@@ -323,7 +301,7 @@ impl WriteTarget {
 
     /// True if there is no store yet.
     pub fn is_new(&self) -> bool {
-        !is_store(&self.path)
+        !is_there(&self.path)
     }
 
     /// Begins a flash image with this much room, and creates a store on it.
@@ -409,29 +387,18 @@ impl Hex {
 
 /// A 128th of a device, so that merging has enough zones to work with.
 fn zone_bytes_for(device_bytes: u64) -> u64 {
-    let share = (device_bytes / 128).clamp(ZONE_BYTES_MIN, ZONE_BYTES);
+    let share = (device_bytes / 128).clamp(ZoneMedia::ZONE_BYTES_MIN, ZONE_BYTES);
     1 << share.ilog2()
 }
 
 /// What to do if zones of this size are refused on a device.
 fn better_zones(device_bytes: u64, zone_bytes: u64) -> String {
-    let least = ZONES_MIN * ZONE_BYTES_MIN;
-    let most = (device_bytes / ZONES_MIN).checked_ilog2().map_or(0, |log| 1 << log);
-    match zone_bytes / ZONE_BYTES_MIN * ZONE_BYTES_MIN {
+    let (bytes_min, zones_min) = (ZoneMedia::ZONE_BYTES_MIN, u64::from(ZoneMedia::ZONES_MIN));
+    let least = zones_min * bytes_min;
+    let most = (device_bytes / zones_min).checked_ilog2().map_or(0, |log| 1 << log);
+    match zone_bytes / bytes_min * bytes_min {
         _ if device_bytes < least => format!("take a device of {} or more", Size(least)),
-        rounded if (ZONE_BYTES_MIN..=most).contains(&rounded) => format!("--zone {} would do", Size(rounded)),
-        _ => format!("choose other zones: {} to {}", Size(ZONE_BYTES_MIN), Size(most)),
+        rounded if (bytes_min..=most).contains(&rounded) => format!("--zone {} would do", Size(rounded)),
+        _ => format!("choose other zones: {} to {}", Size(bytes_min), Size(most)),
     }
-}
-
-/// Extension of the name of a store's numbered file; None for other files.
-fn ending(name: &OsStr) -> Option<&'static str> {
-    let (stem, ending) = name.to_str()?.split_once('.')?;
-    let is_number = !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_digit());
-    [MANIFEST, "table", "log"].into_iter().find(|known| is_number && *known == ending)
-}
-
-/// Whether there is a store. An image has no separate file for each part.
-fn is_store(path: &Path) -> bool {
-    path.is_file() || path.join(CURRENT).exists()
 }
