@@ -14,6 +14,7 @@ use crate::lsm::stat::LevelStat;
 use crate::manifest::{self, Current};
 use crate::media::{AreaReader, Media, NvramLook};
 use std::collections::BTreeSet;
+use vellum_base::reason::CHANGED_MEANWHILE;
 use vellum_base::{Error, Kind, Result};
 
 /// How often a manifest may be replaced while it is read.
@@ -131,7 +132,8 @@ impl Glance {
                 done => return done.map(Some),
             }
         }
-        Err(Error::new(Kind::Busy, "the manifest is replaced faster than it can be read"))
+        let what = "the manifest is replaced faster than it can be read";
+        Err(Error::new(Kind::Busy, what).because(CHANGED_MEANWHILE))
     }
 
     fn at(seen: &impl Seen, current: Current) -> Result<Glance> {

@@ -77,7 +77,7 @@ pub(crate) fn no_current(areas: &[Area], tables: &[u64]) -> Result<()> {
     }
 }
 
-/// An error, because of [`reason::CURRENT_MISSING`], if `directory` holds what is left of a store that has lost the file
+/// An error, because of [`reason::CURRENT_MISSING`], if `directory` has what is left of a store that lost the file
 /// CURRENT. A manifest alone is of a store whose creation was interrupted, unless it names tables on a device.
 pub fn check_current(directory: &Directory) -> Result<()> {
     if directory.current()?.is_some() {

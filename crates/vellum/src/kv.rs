@@ -36,7 +36,7 @@ mod new_image;
 
 pub use any::AnyStore;
 pub use building::{
-    Building, awaits_device, has_remains, is_being_built, is_there, is_unfinished, lacks_current,
+    Building, awaits_device, has_remains, is_being_built, is_store, is_unfinished, lacks_current,
 };
 pub use debubble::{Compared, check_debubble, compare, debubble};
 pub use named::named;

@@ -1,5 +1,5 @@
-//! The reasons of errors that callers of this crate tell apart ([`crate::base::Reason`]). Those of errors that it passes
-//! on are in the crates below: [`crate::kv::reason`], [`crate::media::reason`] and so on.
+//! The reasons of errors that callers of this crate tell apart ([`crate::base::Reason`]). Those of errors that it does
+//! not raise itself are in the crates below: [`crate::kv::reason`], [`crate::media::reason`] and so on.
 
 use vellum_base::Reason;
 

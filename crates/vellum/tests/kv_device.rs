@@ -76,11 +76,11 @@ fn tables_live_on_a_device_of_their_own() {
     assert_eq!(home.ok("kv get s zz"), "last\n");
     home.run("kv open t --device device").failed(2, "has its tables in its directory");
     home.run("kv open other --device device --zone 4MiB").failed(2, "is not blank");
-    blank_device(&home, "small", 1 << 20);
+    blank_device(&home, "small", 1 << 19);
     home.run("kv open other --device small").failed(2, "a store needs 8");
     let short = home.run("kv open other --device small --zone 16KiB");
     short.failed(2, "zones of 16384 bytes: a store needs 131072, as a zone holds a table");
-    assert!(short.err.contains("take a device of 2MiB or more"), "{}", short.err);
+    assert!(short.err.contains("take a device of 1MiB or more"), "{}", short.err);
     home.run("kv open other --device nowhere").failed(3, "nowhere");
     blank_device(&home, "blank", 64 << 20);
     home.run("kv open third --device blank --unit 5KiB").failed(2, "a power of two from 4096");

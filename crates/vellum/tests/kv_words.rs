@@ -16,7 +16,7 @@ fn there(home: &Home) -> Vec<String> {
 fn what_is_refused_ends_with_its_code_and_leaves_nothing() {
     let home = Home::new();
     fs::create_dir(home.path("empty")).unwrap();
-    fs::write(home.path("small"), vec![0; 1 << 20]).unwrap();
+    fs::write(home.path("small"), vec![0; 1 << 19]).unwrap();
     fs::write(home.path("r.tsv"), "a\t1\n").unwrap();
     home.ok("kv put lsm a 1");
     home.ok("kv put log a 1 --engine log");

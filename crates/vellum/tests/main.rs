@@ -1,5 +1,6 @@
 //! Tests of the binary, and rules of the code base.
 
+mod advice;
 mod array;
 mod array_away;
 mod array_cut;

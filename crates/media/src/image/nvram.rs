@@ -14,6 +14,7 @@ use super::mend::lost_from_journal;
 use super::{Image, check_length, open_path, read_counters, read_header};
 use std::io;
 use std::path::Path;
+use vellum_base::reason::CHANGED_MEANWHILE;
 use vellum_base::{Error, Kind, Result};
 
 /// Attempts at reading the NVRAM while others write it. One fails if they write half a journal meanwhile.
@@ -50,7 +51,8 @@ fn beside_writer(file: &HostFile, layout: &Layout) -> Result<Vec<u8>> {
         }
         return lost_from_journal(&between, end).map_or(Ok(nvram), |lost| Err(Error::corrupt(lost)));
     }
-    Err(Error::new(Kind::Busy, "the NVRAM of the image is written faster than it can be read"))
+    let what = "the NVRAM of the image is written faster than it can be read";
+    Err(Error::new(Kind::Busy, what).because(CHANGED_MEANWHILE))
 }
 
 /// The contents of the NVRAM, and where the journal ends, of an image that nobody writes to.

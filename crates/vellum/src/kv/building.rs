@@ -108,7 +108,7 @@ impl Drop for Building {
 }
 
 /// True if there is a store at `path`: a directory with one, or a file, which may be a flash image.
-pub fn is_there(path: &Path) -> bool {
+pub fn is_store(path: &Path) -> bool {
     path.is_file() || path.join(CURRENT).exists()
 }
 
@@ -125,7 +125,7 @@ pub fn has_remains(path: &Path) -> bool {
         let directory = Directory::look(path)?;
         Ok::<_, Error>(!directory.areas()?.is_empty() || !directory.tables()?.is_empty())
     };
-    is_there(path) || has_files().unwrap_or(false)
+    is_store(path) || has_files().unwrap_or(false)
 }
 
 /// True if `path` holds a store whose building was interrupted.

@@ -8,6 +8,7 @@ use crate::ui::Ui;
 use serde::Serialize;
 use std::path::PathBuf;
 use vellum::Size;
+use vellum::kv::ZoneMedia;
 
 /// Make a store if there is none; recover it if it was not closed
 #[derive(clap::Args)]
@@ -78,8 +79,8 @@ impl Args {
             self.target.move_to(device)?;
         }
         if let Some(device) = self.device.as_ref().filter(|_| made) {
-            let zones = self.target.format_on(device, self.zone, self.force)?;
-            if (1..ZONES_FEW).contains(&zones) {
+            let (zones, zone_bytes) = self.target.format_on(device, self.zone, self.force)?;
+            if (1..ZONES_FEW).contains(&zones) && zone_bytes > ZoneMedia::ZONE_BYTES_MIN {
                 ui.remark(format!(
                     "note: {} has {zones} zones, most of which merging keeps for itself: smaller ones (--zone) leave \
                      more room",

@@ -14,7 +14,7 @@ use vellum::Size;
 use vellum::base::{BlockDevice, Error, Kind, Result};
 use vellum::kv::{
     AnyStore, Batch, Bounds, Engine, NewImage, Options, Store, ZoneMedia, awaits_device, has_remains,
-    is_there, lacks_current, reason as kv,
+    is_store, lacks_current, reason as kv,
 };
 use vellum::media::zones::is_zoned;
 use vellum::media::{FileDisk, reason as media};
@@ -140,7 +140,7 @@ impl Target {
         if let Some(error) = lacks_current(&self.path) {
             return Err(self.advise(error));
         }
-        if !is_there(&self.path) {
+        if !is_store(&self.path) {
             return Err(missing(&self.path));
         }
         AnyStore::open(&self.path, None, options).map_err(|e| self.advise(e))
@@ -235,12 +235,12 @@ impl WriteTarget {
     }
 
     /// Places the tables of a new store on `device`, in zones of this size; the default depends on the device. Returns
-    /// the number of zones; for a zoned device this is not its own.
-    pub fn format_on(&self, device: &Path, zone: Option<Size>, force: bool) -> Result<u64, Failure> {
+    /// number and bytes of zones; for a zoned device these are not its own.
+    pub fn format_on(&self, device: &Path, zone: Option<Size>, force: bool) -> Result<(u64, u64), Failure> {
         let bytes = FileDisk::look(device).map_or(0, |device| device.info().bytes());
         let zone_bytes = zone.map_or_else(|| zone_bytes_for(bytes), |zone| zone.0);
         let formatted = Store::format_on(&self.path, device, zone_bytes, force);
-        formatted.map(|()| bytes / zone_bytes).map_err(|error| match error.reason() {
+        formatted.map(|()| (bytes / zone_bytes, zone_bytes)).map_err(|error| match error.reason() {
             Some(kv::DEVICE_NOT_BLANK) => Failure::with_next(
                 error,
                 "look at what it holds (blkid, vellum kv); if that may be LOST, run it again with --force",
@@ -301,7 +301,7 @@ impl WriteTarget {
 
     /// True if there is no store yet.
     pub fn is_new(&self) -> bool {
-        !is_there(&self.path)
+        !is_store(&self.path)
     }
 
     /// Begins a flash image with this much room, and creates a store on it.
