@@ -40,7 +40,7 @@ named_enum! {
         MapLog = "map_log",
         /// Map nodes and roots.
         Checkpoint = "checkpoint",
-        /// Filler, where a page had to be programmed before it was full.
+        /// Filler: where a page had to be programmed before it was full, and zeros ahead of a log that is synced often.
         Padding = "padding",
         /// Programs that failed or were torn, and were repeated elsewhere.
         Failed = "failed",

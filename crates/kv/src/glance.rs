@@ -12,15 +12,13 @@ use crate::log;
 use crate::lsm::recover;
 use crate::lsm::stat::LevelStat;
 use crate::manifest::{self, Current};
-use crate::media::{AreaReader, Media, NvramLook};
+use crate::media::{AreaReader, Media, NvramLook, ZEROS_MAX};
 use std::collections::BTreeSet;
 use vellum_base::reason::CHANGED_MEANWHILE;
 use vellum_base::{Error, Kind, Result};
 
 /// How often a manifest may be replaced while it is read.
 const REPLACED_MAX: usize = 16;
-/// Most zeros that are looked through for the end of a log; a writer has fewer ahead.
-const ZEROS_MAX: u64 = 1 << 20;
 
 /// What the manifest of a store says.
 #[derive(Clone, Debug)]
@@ -118,15 +116,18 @@ impl Glance {
     }
 
     fn of_seen(seen: &impl Seen) -> Result<Option<Glance>> {
-        let mut was_there = true;
+        let mut is_missed = false;
         for _ in 0..REPLACED_MAX {
-            let Some(current) = seen.current()? else {
+            let current = match seen.current()? {
+                Some(current) => current,
+                None if is_missed => return Ok(None),
                 // Some file systems do not list a file while it is replaced.
-                match std::mem::replace(&mut was_there, false) {
-                    true => continue,
-                    false => return Ok(None),
+                None => {
+                    is_missed = true;
+                    continue;
                 }
             };
+            is_missed = false;
             match Glance::at(seen, Current::decode(&current)?) {
                 Err(_) if seen.current()?.as_ref() != Some(&current) => {}
                 done => return done.map(Some),
@@ -206,11 +207,21 @@ fn logs_of(seen: &impl Seen, store: u64) -> Result<Vec<(u64, u64)>> {
     measured.filter_map(Result::transpose).collect()
 }
 
-/// Where a log ends that zeros may follow, if no more than [`ZEROS_MAX`]. Its last record may end with some.
+/// Where a log ends that zeros may follow; its last record may end with some. They may be cut off meanwhile.
 fn end_of(log: &dyn AreaReader) -> Result<u64> {
-    let bytes = log.bytes()?;
+    for _ in 0..REPLACED_MAX {
+        let bytes = log.bytes()?;
+        match end_before_zeros(log, bytes) {
+            Err(_) if log.bytes()? < bytes => {}
+            end => return end,
+        }
+    }
+    Err(Error::new(Kind::Busy, "a log is written faster than it can be read").because(CHANGED_MEANWHILE))
+}
+
+fn end_before_zeros(log: &dyn AreaReader, bytes: u64) -> Result<u64> {
     let (mut end, mut piece) = (bytes, [0; 4096]);
-    while end > bytes.saturating_sub(ZEROS_MAX) {
+    while end > bytes.saturating_sub(ZEROS_MAX as u64) {
         let from = end.saturating_sub(piece.len() as u64);
         let piece = &mut piece[..(end - from) as usize];
         log.read(from, piece)?;

@@ -217,14 +217,22 @@ fn a_repair_of_a_log_with_a_bad_sector_takes_tail() {
     });
 }
 
-/// What is held has its room, whoever takes the rest.
+/// What is held has its room, whoever takes the rest, also behind zeros that were ahead and are cut off.
 #[test]
 fn no_room_while_bytes_are_held_refuses_puts_and_nothing_else() {
-    for dies in [false, true] {
+    for (dies, grown) in [(false, false), (true, false), (false, true), (true, true)] {
         let sim = Sim::new(7);
         let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
         sim.run(|| {
             let store = open(&files, &env).unwrap();
+            if grown {
+                put(&store, 0..60);
+                (0..12u32).for_each(|n| {
+                    put(&store, n..n + 1);
+                    store.sync().unwrap();
+                });
+                assert!(store.stat().ledger.programmed_by(Cause::Padding) > 0);
+            }
             put(&store, 0..100);
             (files.0.lock().left, files.0.lock().fault) = (Some(0), Fault::Full);
             let refused = (100..1000u32).find(|n| store.put(&n.to_be_bytes(), &[7; 100]).is_err());
@@ -247,6 +255,36 @@ fn no_room_while_bytes_are_held_refuses_puts_and_nothing_else() {
             assert_eq!(count(&open(&files, &env).unwrap()), there + usize::from(!dies));
         });
     }
+}
+
+/// Of two records that were being synced the power leaves the second, as zeros make room for each by itself.
+#[test]
+fn strictly_a_log_that_the_power_left_out_of_order_is_refused_and_else_it_ends() {
+    let sim = Sim::new(7);
+    let (files, env): (_, Arc<dyn Env>) = (Doubtful::default(), sim.env());
+    sim.run(|| {
+        let store = open(&files, &env).unwrap();
+        (0..20u32).for_each(|n| {
+            put(&store, n..n + 1);
+            store.sync().unwrap();
+        });
+        put(&store, 20..22);
+        files.0.lock().off = true;
+        drop(store);
+        let mut written = 0;
+        files.0.lock().crash(
+            |_| true,
+            |name, bytes| {
+                written += usize::from(name.ends_with(".log"));
+                if written == 2 { bytes } else { 0 }
+            },
+        );
+        assert_eq!(written, 2);
+        let strict = Options { strict_log: true, ..small() };
+        let refused = Store::open(files.directory(), env.clone(), strict).map(drop);
+        assert_eq!(refused.unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(count(&open(&files, &env).unwrap()), 20);
+    });
 }
 
 /// The same on real file systems, beside a file that takes all that is free.

@@ -37,7 +37,7 @@ struct Log {
     number: u64,
     area: Arc<dyn AreaWriter>,
     framer: Framer,
-    /// Its end may be held, and room be allocated ahead.
+    /// See [`AreaWriter::finish`].
     is_unfinished: bool,
     /// Length in bytes, including pending ones.
     bytes: u64,
@@ -147,8 +147,8 @@ impl Wal {
         Ok(*total)
     }
 
-    /// Ends holding and frees what was allocated ahead for the open log ([`AreaWriter::finish`]). False if there is
-    /// nothing to end.
+    /// Ends holding and frees what is ahead of the open log ([`AreaWriter::finish`]). False if that was done before, or
+    /// no log is open.
     pub(crate) fn finish(&mut self) -> Result<bool> {
         let Some(log) = self.log.as_mut().filter(|log| log.is_unfinished) else { return Ok(false) };
         log.hand_over()?;

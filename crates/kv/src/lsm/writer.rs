@@ -227,7 +227,7 @@ impl Core {
         Ok(number)
     }
 
-    /// Frees what was allocated ahead for the open log. False if that is nothing.
+    /// Frees what is ahead of the open log. False if that was done before.
     pub(crate) fn finish_log(&self) -> Result<bool> {
         let finished = self.with_room(|| self.wal.lock().finish());
         finished.map_err(|error| self.state.refused_or_poisoned(error))

@@ -80,7 +80,8 @@ pub trait AreaWriter: Send + Sync {
     fn map(&self, ahead_bytes: u64) {
         let _ = ahead_bytes;
     }
-    /// Writes what is held, and frees what was allocated in advance. Further appends are possible, but are not held.
+    /// Writes what is held, and frees what was allocated or written in advance. Further appends are possible, but none
+    /// is held, and nothing is in advance of them.
     fn finish(&self) -> Result<()> {
         Ok(())
     }

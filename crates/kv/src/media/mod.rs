@@ -26,9 +26,9 @@ mod tables;
 mod zones;
 
 pub use areas::{AreaReader, AreaWriter, Areas};
-pub(crate) use dir::ZONES;
 pub(crate) use dir::fuzzed as fuzzed_tail;
 pub use dir::{Directory, DirectoryOptions, Files, Handle, Mapping, Memory};
+pub(crate) use dir::{ZEROS_MAX, ZONES};
 pub(crate) use flash::NvramLook;
 pub(crate) use flash::fuzzed as fuzzed_flash;
 pub use flash::{FlashMedia, Relinking, Schedule};

@@ -7,6 +7,8 @@
 //!    that at which the journal ended.
 //! 2. The room of records is used again only once a slot with a `journal_start` after them was written. So where the
 //!    journal seems to end, it did if no slot that is read later begins after that.
+//! 3. Both slots are read whole, or another may be newer than the one that seems to be. One that stays torn was so
+//!    before the writer came, which writes the other one.
 
 use super::format::{CountersSlot, Layout, NVRAM_OFFSET};
 use super::host::HostFile;
@@ -17,7 +19,8 @@ use std::path::Path;
 use vellum_base::reason::CHANGED_MEANWHILE;
 use vellum_base::{Error, Kind, Result};
 
-/// Attempts at reading the NVRAM while others write it. One fails if they write half a journal meanwhile.
+/// Attempts at reading the NVRAM while others write it. One fails if a counters slot is being written, or if records
+/// are placed meanwhile that came after the journal was read.
 const TRIES: usize = 16;
 
 impl Image {
@@ -39,17 +42,22 @@ impl Image {
 
 fn beside_writer(file: &HostFile, layout: &Layout) -> Result<Vec<u8>> {
     let failure = |e| Error::io("read the NVRAM", e);
-    for _ in 0..TRIES {
-        let (before, _) = read_counters(file)?;
+    for attempt in 1..=TRIES {
+        let counters = || match read_counters(file) {
+            Ok((_, false)) | Err(_) if attempt < TRIES => Ok(None),
+            read => read.map(|(slot, _)| Some(slot)),
+        };
+        let Some(before) = counters()? else { continue };
         let mut nvram = read_place(file, layout).map_err(failure)?;
-        let (between, _) = read_counters(file)?;
+        let Some(between) = counters()? else { continue };
         let slot = CountersSlot { journal_start: before.journal_start, ..between };
         let end = overlay(file, layout, &slot, &mut nvram).map_err(failure)?;
-        let (after, _) = read_counters(file)?;
-        if after.journal_start > end {
-            continue;
+        match counters()? {
+            Some(after) if after.journal_start <= end => {
+                return lost_from_journal(&between, end).map_or(Ok(nvram), |lost| Err(Error::corrupt(lost)));
+            }
+            _ => {}
         }
-        return lost_from_journal(&between, end).map_or(Ok(nvram), |lost| Err(Error::corrupt(lost)));
     }
     let what = "the NVRAM of the image is written faster than it can be read";
     Err(Error::new(Kind::Busy, what).because(CHANGED_MEANWHILE))
@@ -72,9 +80,9 @@ fn read_place(file: &HostFile, layout: &Layout) -> io::Result<Vec<u8>> {
     Ok(nvram)
 }
 
-/// Returns where the journal ends.
+/// Returns where the journal ends, as far as it goes: beside a writer it might go on and on.
 fn overlay(file: &HostFile, layout: &Layout, slot: &CountersSlot, nvram: &mut [u8]) -> io::Result<u64> {
-    let from = (slot.journal_start, u64::MAX);
+    let from = (slot.journal_start, slot.journal_start.saturating_add(layout.journal.bytes));
     layout.journal.replay(file, from, slot.synced, |offset, data| {
         nvram[offset as usize..][..data.len()].copy_from_slice(data);
         Ok(())

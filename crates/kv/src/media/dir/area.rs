@@ -13,9 +13,10 @@
 //!    finished or else when the store is opened again.
 //! 3. Held bytes are written up to the next multiple of [`HELD_BYTES_MAX`], even if that is within a record, whose rest
 //!    is held then: the page cache takes aligned bytes in one piece.
-//! 4. If few bytes are appended between syncs, zeros are written ahead of them: a sync of what changes neither the
-//!    length of a file nor its blocks is a write of data, and any other is a transaction of the file system, too, which
-//!    writes several blocks. The zeros are cut off when the log is finished, held, or opened again.
+//! 4. If few bytes are appended to a log between syncs, zeros are written ahead of them: a sync of what changes neither
+//!    the length of a file nor its blocks is a write of data, and any other is a transaction of the file system, too,
+//!    which writes several blocks. The zeros are cut off when the log is finished or held, or is the newest when the
+//!    store is opened again. Where that fails, they stay as long as the log does, which ends before them all the same.
 //! 5. A log that is dropped and was not finished changes its file no more: after a failure another opening may have
 //!    continued it. What it held stays in TAIL.
 
@@ -46,7 +47,8 @@ const PART_BYTES_MAX: u64 = 4 << 20;
 const SHORT_SYNCS_MIN: u32 = 8;
 const SHORT_BYTES: u64 = 8 << 10;
 const ZEROS_MIN: u64 = 32 << 10;
-static ZEROS: [u8; 256 << 10] = [0; _];
+pub(crate) const ZEROS_MAX: usize = 256 << 10;
+static ZEROS: [u8; ZEROS_MAX] = [0; _];
 
 /// An area that is not written any more.
 pub(super) struct KeptArea {
@@ -143,7 +145,8 @@ impl FileArea {
         if end.ahead_bytes.is_none() || end.unsynced < self.files.held_bytes_min() {
             return Ok(false);
         }
-        self.shrink(end)?;
+        let at = end.at;
+        self.cut_zeros(end, at)?;
         if end.tail.is_none() {
             end.tail = self.tail_file.take(self.number);
         }
@@ -189,31 +192,34 @@ impl FileArea {
         until <= end.roomy_until
     }
 
-    /// Writes zeros behind `until` if the writer syncs often and there are none.
-    fn grow(&self, end: &mut End, until: u64) -> Result<()> {
-        let is_wanted = end.short_syncs >= SHORT_SYNCS_MIN && !end.is_finished;
+    /// Writes zeros behind `until` if the writer of a log syncs often and there are none. If that fails, there are
+    /// none: whether the medium failed, the next sync says.
+    fn grow(&self, end: &mut End, until: u64) {
+        let is_wanted = self.cause == Cause::Log && !end.is_finished && end.short_syncs >= SHORT_SYNCS_MIN;
         if !is_wanted || until <= end.zeros_until {
-            return Ok(());
+            return;
         }
-        let zeros = until.clamp(ZEROS_MIN, ZEROS.len() as u64);
+        let zeros = until.clamp(ZEROS_MIN, ZEROS.len() as u64).min(AREA_BYTES_MAX.saturating_sub(until));
         let is_roomy = self.files.room_bytes().is_none_or(|room| zeros <= room / ROOM_PARTS);
-        end.short_syncs = 0; // without room, it is tried again some time later
-        if !is_roomy || !self.file.writes_in_place() {
-            return Ok(());
+        end.short_syncs = 0; // if there will be none, it is tried again some time later
+        if zeros == 0 || !is_roomy || !self.file.writes_in_place() {
+            return;
         }
+        end.zeros_until = until + zeros;
         match self.file.write(until, &ZEROS[..zeros as usize]) {
-            Err(error) if error.kind() == Kind::NoSpace => return self.file.cut(until),
-            written => written?,
+            Ok(()) => {
+                self.ledger.programmed(Cause::Padding, zeros);
+                end.short_syncs = SHORT_SYNCS_MIN;
+            }
+            Err(_) => drop(self.cut_zeros(end, until)),
         }
-        self.ledger.programmed(Cause::Padding, zeros);
-        (end.zeros_until, end.short_syncs) = (until + zeros, SHORT_SYNCS_MIN);
-        Ok(())
     }
 
-    /// Cuts the zeros off.
-    fn shrink(&self, end: &mut End) -> Result<()> {
-        if end.zeros_until > end.at {
-            self.file.cut(end.at)?;
+    /// Cuts off the zeros behind `at`, and with them whatever was allocated there.
+    fn cut_zeros(&self, end: &mut End, at: u64) -> Result<()> {
+        if end.zeros_until > at {
+            self.file.cut(at)?;
+            end.roomy_until = 0;
         }
         (end.zeros_until, end.short_syncs) = (0, 0);
         Ok(())
@@ -253,7 +259,7 @@ impl AreaWriter for FileArea {
         let until = offset + bytes.len() as u64;
         if !self.hold(&mut end, bytes)? {
             self.file.write(offset, bytes)?;
-            self.grow(&mut end, until)?;
+            self.grow(&mut end, until);
         }
         end.at = until;
         end.unsynced += bytes.len() as u64;

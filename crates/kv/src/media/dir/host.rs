@@ -300,7 +300,7 @@ impl Files for HostFiles {
     }
 }
 
-/// True if the file system never runs out of room for blocks that it has allocated.
+/// True if the file system writes allocated blocks in place: it never runs out of room for them.
 pub(super) fn writes_in_place(file: &File) -> bool {
     fstatfs(file).is_ok_and(|stat| IN_PLACE.contains(&(stat.f_type as u64)))
 }

@@ -20,6 +20,7 @@ mod table;
 mod tail;
 mod tail_file;
 
+pub(crate) use area::ZEROS_MAX;
 pub use files::{Files, Handle, Memory};
 pub use mapping::Mapping;
 pub(crate) use tail::fuzzed;
