@@ -32,8 +32,8 @@ pub struct Options {
     /// Refuse to open a store whose log is damaged in the middle: a record fails its check, and valid records follow
     /// it. Where a sync mark or a clean close proves that the record was durable, that is an error with or without this
     /// option. Otherwise it may be damage, or what a power loss leaves of writes that were not synced, or that were
-    /// being synced. Without this option the log then ends before that record, as at a torn tail; with it, opening fails
-    /// and changes nothing, and `repair` can still recover what follows.
+    /// being synced. Without this option the log then ends before that record, as at a torn tail; with it, opening
+    /// fails and changes nothing, and `repair` can still recover what follows.
     pub strict_log: bool,
     /// Size in bytes at which a memtable is flushed to a table. Smaller where a log or a table cannot hold as much, or
     /// where the medium is nearly full.
