@@ -3,8 +3,8 @@
 //! The end of a log may be held in memory that survives the process ([`AreaWriter::map`], [`super::tail`]), so that
 //! most appends take no system call.
 //!
-//! States of a log: written by calls ⇄ held → finished. A sync ends holding. If that memory is not available, the log is
-//! written by calls until it is finished.
+//! States of a log: written by calls ⇄ held → finished. A sync ends holding. If that memory is not available, the log
+//! is written by calls until it is finished.
 //!
 //! Invariants
 //! 1. Holding begins when as many bytes were appended since the last sync as can be held. A writer that syncs waits for
