@@ -60,7 +60,7 @@ trait Seen {
     fn current(&self) -> Result<Option<Vec<u8>>>;
     fn read(&self, area: Area) -> Result<Vec<u8>>;
     fn areas(&self) -> Result<Vec<Area>>;
-    /// Bytes of records of a log of this store.
+    /// Bytes of records of a log. Where they are not told by its length, those of this store count.
     fn record_bytes(&self, log: Area, store: u64) -> Result<u64>;
 }
 

@@ -5,8 +5,8 @@
 # Writes docs/results/kv-flash.json (kv-flash-sync.json if every write is synced), prints its table.
 # A store is filled with MIB of records of 1 KiB, unordered, then all are overwritten; then another is loaded, and YCSB
 # A issues as many requests as there are records; disks have DISK_MIB, 12 % more flash, erase blocks of 1 MiB, and no
-# deduplication: an ordinary SSD. Where every write is synced records are of 128 B, as such mostly are short, and memtables
-# are small, so that logs are replaced many times.
+# deduplication: an ordinary SSD. Where every write is synced, records have 128 B, and memtables are small, so that logs
+# are replaced many times.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need_root

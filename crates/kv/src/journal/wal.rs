@@ -38,7 +38,7 @@ struct Log {
     area: Arc<dyn AreaWriter>,
     framer: Framer,
     /// See [`AreaWriter::finish`].
-    is_unfinished: bool,
+    is_finished: bool,
     /// Length in bytes, including pending ones.
     bytes: u64,
     /// Framed bytes that were not handed to the medium yet.
@@ -120,8 +120,8 @@ impl Wal {
             area.map(bytes);
         }
         let bytes = self.frame.len() as u64;
-        let (is_unfinished, pending) = (true, Vec::new());
-        let log = Log { number, area, framer, is_unfinished, bytes, pending, safe: 0, marked: 0 };
+        let (is_finished, pending) = (false, Vec::new());
+        let log = Log { number, area, framer, is_finished, bytes, pending, safe: 0, marked: 0 };
         self.previous = previous;
         self.total += bytes;
         if let Some(log) = self.log.replace(log) {
@@ -150,10 +150,10 @@ impl Wal {
     /// Ends holding and frees what is ahead of the open log ([`AreaWriter::finish`]). False if that was done before, or
     /// no log is open.
     pub(crate) fn finish(&mut self) -> Result<bool> {
-        let Some(log) = self.log.as_mut().filter(|log| log.is_unfinished) else { return Ok(false) };
+        let Some(log) = self.log.as_mut().filter(|log| !log.is_finished) else { return Ok(false) };
         log.hand_over()?;
         log.area.finish()?;
-        log.is_unfinished = false;
+        log.is_finished = true;
         Ok(true)
     }
 

@@ -80,7 +80,8 @@ fn read_place(file: &HostFile, layout: &Layout) -> io::Result<Vec<u8>> {
     Ok(nvram)
 }
 
-/// Returns where the journal ends, as far as it goes: beside a writer it might go on and on.
+/// Returns where the journal ends. A record further from its start than it is long would be where the start was: so
+/// nobody follows a writer on and on.
 fn overlay(file: &HostFile, layout: &Layout, slot: &CountersSlot, nvram: &mut [u8]) -> io::Result<u64> {
     let from = (slot.journal_start, slot.journal_start.saturating_add(layout.journal.bytes));
     layout.journal.replay(file, from, slot.synced, |offset, data| {
