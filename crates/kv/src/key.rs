@@ -16,6 +16,15 @@ pub const KEYSPACES_MAX: usize = 254;
 /// Longest name of a keyspace in bytes.
 pub const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 
+/// What a get looks for: the newest entry of an internal key up to a stamp.
+#[derive(Clone, Copy)]
+pub(crate) struct LookupKey<'a> {
+    pub key: &'a [u8],
+    pub stamp: Stamp,
+    /// Of the key, for filters.
+    pub hash: u64,
+}
+
 /// Kind of an entry. The numbers are part of the formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EntryKind {

@@ -5,7 +5,6 @@ use crate::lsm::compaction::{Job, run};
 use crate::lsm::core::{Core, Frozen, State};
 use crate::lsm::flush::flush;
 use crate::lsm::version::Version;
-use crate::options::Rules;
 use crate::shared::Health;
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
@@ -99,7 +98,7 @@ fn next_job(core: &Core) -> Option<(Job, Arc<Version>)> {
             state.asked_first = false;
         }
         state.running.push(job.claim.clone());
-        core.leveldb.lock().begins(&job);
+        core.rules.begins(&job);
         Some((job, version))
     })
 }
@@ -118,14 +117,14 @@ impl Core {
         });
     }
 
-    /// Compaction tasks that are busy flushing: under LevelDB's rules one task does both.
+    /// Compaction tasks that are busy flushing, where these do both.
     fn flushing_compactors(&self, state: &State) -> usize {
-        usize::from(self.options.rules == Rules::LevelDb && !state.frozen.is_empty() && !state.interrupted)
+        usize::from(!self.rules.flushes_beside_merges() && !state.frozen.is_empty() && !state.interrupted)
     }
 
-    /// Under LevelDB's rules one merge pauses while a memtable is flushed, as its task would be the one to do that.
+    /// Where tasks that compact also flush, one merge pauses meanwhile, as its task would be the one to do that.
     pub(crate) fn let_flush_go_first(&self) {
-        if self.options.rules == Rules::Vellum {
+        if self.rules.flushes_beside_merges() {
             return;
         }
         let mut state = self.state.lock();

@@ -11,25 +11,24 @@
 //!    changed in between ([`Core::moment`]).
 //! 2. `visible` advances only after the entries are in the memtable.
 
-use crate::batch::{Batch, at_most};
 use crate::durable::Durable;
 use crate::freewrite::in_force;
 use crate::journal::{Edit, Floors, Wal};
-use crate::key::{EntryKind, Stamp};
+use crate::key::{EntryKind, LookupKey, Stamp};
 use crate::lifetime::{Counts, Lifetime};
-use crate::lsm::compaction::{
-    Claim, Gather, Job, LevelDb, PartialMerges, Shape, Situation, Toll, Window, pick,
-};
+use crate::lsm::compaction::{Claim, Gather, Job, PartialMerges, Shape, Situation, Toll, Window};
+use crate::lsm::limits::Limits;
 use crate::lsm::manual::Request;
 use crate::lsm::memtable::Memtable;
-use crate::lsm::room::{Budget, Room, Short};
+use crate::lsm::room::{Budget, Room};
+use crate::lsm::rules::CompactionRules;
 use crate::lsm::table::{Library, hash};
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
 use crate::media::{Media, Sharing};
 use crate::obsolete::Obsolete;
-use crate::options::{Options, Reuse, Rules};
+use crate::options::{Options, Reuse};
 use crate::shared::{Health, Shared};
 use crate::swap::{ArcSwap, Guard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -67,47 +66,7 @@ pub(crate) struct Core {
     pub toll: Toll,
     /// Bytes of memtables flushed per second, most recently; 0 if none of some size was flushed yet.
     pub flush_rate: AtomicU64,
-    /// Used under LevelDB's rules only.
-    pub leveldb: Mutex<LevelDb>,
-}
-
-/// Limits that follow from options and medium.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Size of a memtable while there is plenty of room; see [`Core::memtable_bytes_max`].
-    pub memtable_bytes: usize,
-    /// Merges end a table at this size, unless a single entry makes it longer.
-    pub table_bytes: u64,
-    pub log_bytes: u64,
-    /// Most logs that are replayed into the active memtable when the store is opened.
-    pub replayed_logs_max: usize,
-    /// Most logs of all memtables: another begins when a flush has removed some.
-    pub logs_max: usize,
-    pub key_bytes_max: usize,
-    pub value_bytes_max: usize,
-    pub batch_bytes_max: usize,
-    /// Target size of level 1 while there is plenty of room.
-    pub level1_bytes: u64,
-    /// Most tables that merging one table with another may create, in the unit of [`Room`].
-    pub merge_tables: u64,
-    /// Upper limit of the spare tables that a flush on request requires.
-    pub spare_tables_max: u64,
-    pub short: Short,
-}
-
-impl Limits {
-    /// An error if key or value exceeds its limit.
-    pub(crate) fn check_entry(&self, key_bytes: usize, value_bytes: usize) -> Result<()> {
-        at_most("a key", key_bytes, self.key_bytes_max)?;
-        at_most("a value", value_bytes, self.value_bytes_max)
-    }
-
-    /// An error if a batch, or an entry of it, exceeds its limit.
-    pub(crate) fn check_batch(&self, batch: &Batch) -> Result<()> {
-        // Longer keys may be there from a time when the limit was higher: they can be deleted.
-        self.check_entry(batch.put_key_bytes_max(), batch.value_bytes_max())?;
-        at_most("a batch", batch.bytes(), self.batch_bytes_max)
-    }
+    pub rules: Box<dyn CompactionRules>,
 }
 
 /// What readers read from.
@@ -136,7 +95,7 @@ pub(crate) struct Frozen {
 #[derive(Default)]
 pub(crate) struct State {
     pub health: Health,
-    /// Under LevelDB's rules: a merge is waiting for a flush.
+    /// A merge is waiting for a flush, which is done by the same tasks.
     pub interrupted: bool,
     /// Free tables when the store last began to rest.
     pub rested_at: u64,
@@ -207,46 +166,24 @@ impl Core {
     /// Reads the newest value of an internal key as of `seq`, or as of now. `view` must have been copied just before.
     pub(crate) fn get(&self, view: &View, key: &[u8], seq: Option<u64>, out: &mut Vec<u8>) -> Result<bool> {
         self.env.charge(self.options.cpu.get);
-        let hash = hash(key);
         self.window.read();
         if self.toll.get(&view.version) {
             self.look_at_toll(&view.version);
         }
         let seq = seq.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
-        let stamp = Stamp::visible_at(seq);
+        let wanted = LookupKey { key, stamp: Stamp::visible_at(seq), hash: hash(key) };
         for memtable in std::iter::once(&view.active).chain(&view.frozen) {
-            if let Some(kind) = memtable.get(key, stamp, hash, out) {
+            if let Some(kind) = memtable.get(wanted, out) {
                 return Ok(kind == EntryKind::Put);
             }
         }
-        let found = match self.options.rules {
-            Rules::Vellum => view.version.get(key, stamp, hash, out)?,
-            Rules::LevelDb => self.get_as_leveldb(&view.version, key, stamp, hash, out)?,
-        };
-        match found {
+        match self.rules.get(self, &view.version, wanted, out)? {
             None => Ok(false),
             Some(stamp) => match stamp.kind() {
                 Some(kind) => Ok(kind == EntryKind::Put),
                 None => Err(Error::corrupt("an entry is of no known kind")),
             },
         }
-    }
-
-    fn get_as_leveldb(
-        &self,
-        version: &Version,
-        key: &[u8],
-        stamp: Stamp,
-        hash: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Stamp>> {
-        let looked = version.get_to_account(key, stamp, hash, out)?;
-        if let Some((level, table)) = looked.in_vain
-            && self.leveldb.lock().looked_in_vain(level, table)
-        {
-            self.state.wake_tasks();
-        }
-        Ok(looked.found)
     }
 
     /// A new number for a table or an area.
@@ -301,39 +238,18 @@ impl Core {
         let is_idle = state.running.is_empty() && state.frozen.is_empty();
         // If nothing fits otherwise, room kept for flushes is lent to a merge of level 0 or of deletes, which frees at
         // least as much in the end, or to gathering. Other merges may need more tables than they replace, permanently.
-        let pick_in = |room| self.pick_in(room, &shape, &budget, (version, state));
+        let pick_in = |room| self.pick_in(room, &shape, &budget, state);
         pick_in(budget.room).or_else(|| is_idle.then(|| pick_in(budget.room.in_the_end())).flatten())
     }
 
-    fn pick_in(
-        &self,
-        room: Room,
-        shape: &Shape,
-        budget: &Budget<'_>,
-        (version, state): (&Version, &State),
-    ) -> Option<Job> {
+    fn pick_in(&self, room: Room, shape: &Shape, budget: &Budget<'_>, state: &State) -> Option<Job> {
         let situation = Situation {
             gathers: &state.gathers,
             in_vain: &state.gathered_in_vain,
             asked_first: state.asked_first,
             ..Situation::new(&state.running, &state.requested, &state.begun, room)
         };
-        match self.options.rules {
-            Rules::Vellum => {
-                // While room is short it is kept for writers and for deletes, not used to make reads cheaper.
-                let situation = Situation {
-                    toll_is_due: self.toll.is_due(version) && budget.has_plenty(),
-                    reserve: budget.kept_for_deletes(),
-                    oldest: self.oldest_snapshot(),
-                    ..situation
-                };
-                pick(version, shape, &situation)
-            }
-            Rules::LevelDb => {
-                let table_bytes = self.media.shape().table_bytes;
-                self.leveldb.lock().pick(version, shape, &situation, table_bytes)
-            }
-        }
+        self.rules.pick(budget, shape, situation)
     }
 
     /// The sequence number of the oldest snapshot.

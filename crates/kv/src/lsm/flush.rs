@@ -16,7 +16,7 @@ use crate::lsm::memtable::{LogPlace, MemtableCursor};
 use crate::lsm::merge::Stream;
 use crate::lsm::version::Version;
 use crate::media::{Intent, Parallelism};
-use crate::options::{CachePolicy, Rules};
+use crate::options::CachePolicy;
 use crate::prefetch::Prefetch;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const MEMTABLE_LOGS_MAX: usize = 2;
 impl Core {
     /// True if flushes may leave values in logs.
     pub(crate) fn points(&self) -> bool {
-        self.options.level0_in_log && self.options.rules == Rules::Vellum && self.media.keeps_areas()
+        self.options.level0_in_log && self.rules.keeps_values_in_logs() && self.media.keeps_areas()
     }
 }
 

@@ -9,7 +9,6 @@ use crate::lsm::keyspace::Keyspace;
 use crate::lsm::store::Store;
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;
-use crate::options::Rules;
 use crate::waiting::Waiting;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -149,7 +148,7 @@ impl Core {
 
     /// Rewrites tables of the deepest level where that makes them fewer or shorter, as far as there is room.
     fn gather(&self, range: &Range) -> Result<()> {
-        if self.options.rules == Rules::LevelDb {
+        if !self.rules.gathers() {
             return Ok(());
         }
         // Merges may have put new small tables next to gathered ones meanwhile.
@@ -212,9 +211,9 @@ impl Core {
     fn deepest(&self, range: &Range) -> usize {
         let version = self.view.load().version.clone();
         let deepest = deepest_that_holds(&version, range).unwrap_or(0);
-        // Under LevelDB's rules nothing is gathered: entries of dropped keyspaces go by merging one level further.
+        // Where nothing is gathered, entries of dropped keyspaces go by merging one level further.
         let is_unclean = || version.levels[deepest].iter().any(|table| version.keyspaces.has_dead(table));
-        let further = self.options.rules == Rules::LevelDb && is_unclean();
+        let further = !self.rules.gathers() && is_unclean();
         (deepest.max(1) + usize::from(further)).min(LEVELS - 1)
     }
 

@@ -1,6 +1,7 @@
 //! The ordered engine: an LSM tree (papers/flashkv.txt). Reading order: `store`, `writer` (the path of a write), `core`
-//! (what readers see, locks), `table` and `memtable`, `background`, `flush` and `compaction`; `room` (how much
-//! there is, what for, and who waits for it); `open`, `recover` and `replay`; then further functions: `keyspace`,
+//! (what readers see, locks), `table` and `memtable`, `background`, `flush`, `compaction`, and
+//! `rules` (ours and LevelDB's); `room` (how much
+//! there is, what for, and who waits for it); `limits`, `open`, `recover` and `replay`; then further functions: `keyspace`,
 //! `ingest`, `manual`, `checkpoint`, `verify`, `repair`. `kept_log` is about values that stay in logs.
 
 pub(crate) mod background;
@@ -15,6 +16,7 @@ pub(crate) mod iter;
 pub(crate) mod kept_log;
 pub(crate) mod keyspace;
 pub(crate) mod level;
+pub(crate) mod limits;
 pub(crate) mod manual;
 pub(crate) mod memtable;
 pub(crate) mod merge;
@@ -24,6 +26,7 @@ pub(crate) mod recover;
 pub(crate) mod repair;
 pub(crate) mod replay;
 pub(crate) mod room;
+pub(crate) mod rules;
 pub(crate) mod source;
 pub(crate) mod stat;
 pub(crate) mod store;

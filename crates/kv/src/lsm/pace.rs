@@ -10,7 +10,6 @@
 //! 3. Once there is no limit any more, what was written under it does not count.
 
 use crate::lsm::core::Core;
-use crate::options::Rules;
 use vellum_base::Nanos;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 
@@ -18,8 +17,6 @@ use vellum_base::sync::atomic::Ordering::Relaxed;
 const DELAY_MIN: Nanos = Nanos::from_ms(1);
 /// A longer sleep might outlast what it is for, as the last flush may have been uncommonly slow.
 const DELAY_MAX: Nanos = Nanos::from_ms(100);
-/// Delay of a write under LevelDB's rules (`MakeRoomForWrite`).
-const LEVELDB_DELAY: Nanos = Nanos::from_ms(1);
 /// Bytes per second when level 0 is about to be full, and where flushes are slower.
 const SLOWEST: u64 = 2 << 20;
 
@@ -46,8 +43,8 @@ impl Core {
     ) -> Option<Nanos> {
         let options = &self.options;
         let by_level0 = rate_by_level0(tables, options.level0_slow, options.level0_stop);
-        if options.rules == Rules::LevelDb {
-            return by_level0.map(|_| self.env.now() + LEVELDB_DELAY);
+        if let Some(delay) = self.rules.write_delay() {
+            return by_level0.map(|_| self.env.now() + delay);
         }
         let by_flushes = rate_by_flushes(waiting, options.memtables_max, self.flush_rate.load(Relaxed));
         match by_level0.into_iter().chain(by_flushes).min() {

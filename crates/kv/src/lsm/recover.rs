@@ -6,8 +6,9 @@
 use crate::journal::{COMPARATOR, Edit, Ending, Floors, LEVELS, Previous, TableMeta, check_comparator};
 use crate::leftovers::{Leftovers, no_current, number_after};
 use crate::lifetime::Lifetime;
-use crate::lsm::core::{Frozen, Limits};
+use crate::lsm::core::Frozen;
 use crate::lsm::keyspace::Keyspaces;
+use crate::lsm::limits::Limits;
 use crate::lsm::replay::{Replayed, read_logs, replay};
 use crate::lsm::table::{Library, Table};
 use crate::lsm::version::Version;

@@ -6,7 +6,8 @@
 
 use crate::batch::check_payload;
 use crate::journal::{Area, Ending, LogBounds, LogRead, Payload, read_chain};
-use crate::lsm::core::{Frozen, Limits};
+use crate::lsm::core::Frozen;
+use crate::lsm::limits::Limits;
 use crate::lsm::memtable::{LogPlace, Memtable};
 use crate::lsm::recover::ManifestState;
 use crate::lsm::writer::INDEX_BYTES;

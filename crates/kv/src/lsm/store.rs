@@ -12,7 +12,8 @@ use crate::key::{DEFAULT_KEYSPACE, with_internal};
 use crate::lsm::background;
 use crate::lsm::core::Core;
 use crate::lsm::iter::{Bounds, Iter, Range};
-use crate::lsm::open::{limits, open};
+use crate::lsm::limits::Limits;
+use crate::lsm::open::open;
 use crate::lsm::stat::StoreStat;
 use crate::lsm::version::Version;
 use crate::lsm::writer::Writer;
@@ -60,12 +61,12 @@ impl Store {
 
     /// Largest value in bytes of a store on `media`, whether it exists yet or not.
     pub fn value_bytes_max_on(media: &dyn Media, options: &Options) -> usize {
-        limits(media, options).value_bytes_max
+        Limits::new(media, options).value_bytes_max
     }
 
     /// An error if a store on `media`, whether it exists yet or not, is too small for the batch.
     pub fn check_batch_on(media: &dyn Media, options: &Options, batch: &Batch) -> Result<()> {
-        limits(media, options).check_batch(batch)
+        Limits::new(media, options).check_batch(batch)
     }
 
     /// A read-only view of the store as it is now, valid as long as the snapshot is held.

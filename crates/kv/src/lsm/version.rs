@@ -10,7 +10,7 @@
 //!    of its level.
 
 use crate::journal::{Edit, LEVELS, TableMeta};
-use crate::key::Stamp;
+use crate::key::{LookupKey, Stamp};
 use crate::lsm::fences::Fences;
 use crate::lsm::kept_log::KeptLog;
 use crate::lsm::keyspace::Keyspaces;
@@ -134,25 +134,20 @@ impl Version {
         tables[first..].iter().take_while(inside).cloned().collect()
     }
 
-    /// The newest entry of `key` up to `stamp`; `hash` is the key's. Its value goes to `out`.
-    pub(crate) fn get(
-        &self,
-        key: &[u8],
-        stamp: Stamp,
-        hash: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Stamp>> {
+    /// Finds an entry. Its value goes to `out`.
+    pub(crate) fn get(&self, wanted: LookupKey<'_>, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
+        let key = wanted.key;
         for (at, table) in self.levels[0].iter().enumerate() {
             if table.meta.has(key)
-                && let Some(found) = table.get(key, stamp, hash, out)?
+                && let Some(found) = table.get(wanted, out)?
             {
-                return self.newest(at + 1, (key, stamp, hash), found, out).map(Some);
+                return self.newest(at + 1, wanted, found, out).map(Some);
             }
         }
         for (tables, fences) in self.levels.iter().zip(&self.fences).skip(1) {
             let first = fences.first(key, |at| &tables[at].meta.largest);
             for table in tables[first..].iter().take_while(|table| table.meta.smallest[..] <= *key) {
-                if let Some(found) = table.get(key, stamp, hash, out)? {
+                if let Some(found) = table.get(wanted, out)? {
                     return Ok(Some(found));
                 }
             }
@@ -164,7 +159,7 @@ impl Version {
     pub(crate) fn newest(
         &self,
         next: usize,
-        (key, stamp, hash): (&[u8], Stamp, u64),
+        wanted: LookupKey<'_>,
         mut found: Stamp,
         out: &mut Vec<u8>,
     ) -> Result<Stamp> {
@@ -176,8 +171,8 @@ impl Version {
             if table.meta.seq_max <= found.seq() {
                 break;
             }
-            if table.meta.has(key)
-                && let Some(newer) = table.get(key, stamp, hash, &mut other)?
+            if table.meta.has(wanted.key)
+                && let Some(newer) = table.get(wanted, &mut other)?
                 && newer.seq() > found.seq()
             {
                 found = newer;

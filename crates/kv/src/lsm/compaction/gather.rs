@@ -15,7 +15,8 @@
 
 use super::GRANDPARENTS_MAX;
 use super::MergeRange;
-use super::pick::{Claim, Job, Situation, bounds, bytes_between, is_deleting, with_sharers};
+use super::job::{Claim, Job, bounds, bytes_between, is_deleting, with_sharers};
+use super::situation::Situation;
 use crate::journal::LEVELS;
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;

@@ -10,7 +10,7 @@ use crate::key::Stamp;
 use crate::lsm::core::Core;
 use crate::lsm::table::StoredLeaf;
 use crate::lsm::version::Version;
-use crate::options::{CachePolicy, Reuse, Rules};
+use crate::options::{CachePolicy, Reuse};
 use std::collections::VecDeque;
 use vellum_base::Result;
 
@@ -132,16 +132,17 @@ struct NextLevel<'a> {
     cuts_left: u64,
     table_bytes: u64,
     whole_tables: bool,
-    rules: Rules,
+    /// Tables end where tables of this level do.
+    aligns: bool,
 }
 
 impl<'a> NextLevel<'a> {
     fn new(core: &Core, version: &'a Version, job: &Job) -> NextLevel<'a> {
-        let (table_bytes, rules) = (core.limits.table_bytes, core.options.rules);
+        let (table_bytes, aligns) = (core.limits.table_bytes, core.rules.aligns_cuts());
         let whole_tables = core.media.shape().whole_tables;
         let is_tight = whole_tables && job.is_tight;
         // Where every table takes a superblock, the plan allows for a few that are not full.
-        let is_bounded = whole_tables && rules == Rules::Vellum;
+        let is_bounded = whole_tables && aligns;
         let cuts_left = if is_bounded { 1 + job.claim.tables / CUTS_PARTS } else { u64::MAX };
         let (level, at, keyspace, bytes) = (job.output_level() + 1, 0, None, 0);
         NextLevel {
@@ -154,7 +155,7 @@ impl<'a> NextLevel<'a> {
             cuts_left,
             table_bytes,
             whole_tables,
-            rules,
+            aligns,
         }
     }
 
@@ -177,7 +178,7 @@ impl<'a> NextLevel<'a> {
         let enough = if self.whole_tables { capacity / 8 * 7 } else { capacity / 2 };
         let enough = if keyspace_ends && !self.whole_tables { capacity / 16 } else { enough };
         let passed = passed || keyspace_ends;
-        let aligned = bytes >= enough && self.rules == Rules::Vellum;
+        let aligned = self.aligns && bytes >= enough;
         let overlaps = self.bytes > GRANDPARENTS_MAX * self.table_bytes && self.cuts_left > 0;
         let cut = passed && !self.is_tight && (aligned || overlaps);
         if cut {

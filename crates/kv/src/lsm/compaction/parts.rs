@@ -7,7 +7,6 @@ use crate::lsm::core::{Core, State};
 use crate::lsm::table::LeavesRead;
 use crate::lsm::version::Version;
 use crate::media::Parallelism;
-use crate::options::Rules;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Result, Task, spawn_or_run};
@@ -25,7 +24,7 @@ pub(super) fn merge(core: &Arc<Core>, job: &Job, version: &Arc<Version>, paralle
         // If a job has to be done in successive pieces there is no room for concurrent parts.
         let parts = if job.piece.is_all() { job.replaced().count() / TABLES_A_PART } else { 1 };
         let parts = if job.upper.is_empty() { 1 } else { parts }; // they are to become one table
-        let parts = if core.options.rules == Rules::Vellum { parts } else { 1 };
+        let parts = if core.rules.merges_in_parts() { parts } else { 1 };
         let helpers = idle(core, &state).min(parts.saturating_sub(1));
         state.helpers += helpers;
         helpers

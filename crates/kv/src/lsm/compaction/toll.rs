@@ -8,7 +8,7 @@
 //!    reads never reach the price.
 //! 3. While room is short, it is kept for writers and no such merge is done (`Core::pick`).
 
-use super::pick::{bounds, bytes_between};
+use super::job::{bounds, bytes_between};
 use crate::lsm::striped::Striped;
 use crate::lsm::version::Version;
 use std::sync::Arc;

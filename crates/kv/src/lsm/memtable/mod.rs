@@ -12,7 +12,7 @@ mod tree;
 pub(crate) use cursor::MemtableCursor;
 
 use crate::batch::{BatchEntry, decode_entry};
-use crate::key::{EntryKind, Stamp};
+use crate::key::{EntryKind, LookupKey, Stamp};
 use crate::lsm::iter::Range;
 use crate::lsm::table::hash;
 use arena::{Arena, ArenaOffset};
@@ -115,12 +115,12 @@ impl Memtable {
         at.is_some_and(|at| inner.entry(inner.tree.slot(at).place).key < &range.upper[..])
     }
 
-    /// Finds the newest entry of `key` up to `stamp`, and copies its value to `out`, which is cleared first. `hash` is
-    /// that of the key.
-    pub(crate) fn get(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Option<EntryKind> {
-        if !self.filter.may_hold(hash) {
+    /// Finds an entry, and copies its value to `out`, which is cleared first.
+    pub(crate) fn get(&self, wanted: LookupKey<'_>, out: &mut Vec<u8>) -> Option<EntryKind> {
+        if !self.filter.may_hold(wanted.hash) {
             return None;
         }
+        let LookupKey { key, stamp, .. } = wanted;
         let inner = self.inner.read();
         let at = inner.tree.seek(&inner.arena, key, stamp)?;
         let entry = inner.entry(inner.tree.slot(at).place);
@@ -201,7 +201,7 @@ mod tests {
                 cursor.seek(&key, stamp).unwrap();
                 prop_assert_eq!(cursor.is_valid().then(|| cursor.key()), expected.map(|((k, _), _)| &k[..]));
                 let mut value = Vec::new();
-                let found = table.get(&key, stamp, hash(&key), &mut value);
+                let found = table.get(LookupKey { key: &key, stamp, hash: hash(&key) }, &mut value);
                 let expected = expected.filter(|((k, _), _)| *k == key);
                 prop_assert_eq!(found, expected.map(|((_, s), _)| s.0.kind().unwrap()));
                 if let Some((_, v)) = expected { prop_assert_eq!(&value, v); }

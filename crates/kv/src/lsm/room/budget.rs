@@ -31,8 +31,8 @@ const FLUSHED_TABLES: usize = 2;
 
 /// The room of a store with this version, while its background work is in this state. The medium is asked once.
 pub(crate) struct Budget<'a> {
-    pub(super) core: &'a Core,
-    pub(super) version: &'a Version,
+    pub core: &'a Core,
+    pub version: &'a Version,
     state: &'a State,
     /// What is free.
     pub room: Room,

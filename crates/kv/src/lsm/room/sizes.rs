@@ -5,7 +5,6 @@ use super::Budget;
 use crate::lsm::compaction::{Shape, Small};
 use crate::lsm::core::{Core, State};
 use crate::lsm::version::Version;
-use crate::options::Rules;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 
 /// A memtable takes one in so many parts of the spare room: it exists as a log, and then as a table.
@@ -35,7 +34,7 @@ impl Budget<'_> {
         };
         let short = limits.short;
         let differs = short.level0_compact < roomy.level0_compact || short.level1_bytes < roomy.level1_bytes;
-        let is_short = || options.rules == Rules::LevelDb || self.is_short();
+        let is_short = || !self.core.rules.uses_spare_room() || self.is_short();
         if !(differs || media.shape().whole_tables) || !is_short() {
             return roomy;
         }

@@ -4,27 +4,21 @@ use super::cached::Object;
 use super::entry_fences::EntryFences;
 use super::leaf::{self, Leaf};
 use super::{LeafPlace, Table};
-use crate::key::Stamp;
+use crate::key::{LookupKey, Stamp};
 use std::sync::Arc;
 use vellum_base::Result;
 
 impl Table {
-    /// Finds the newest entry of `key` up to `stamp`, and copies its value to `out`. `hash` is that of the key.
-    pub(crate) fn get(
-        &self,
-        key: &[u8],
-        stamp: Stamp,
-        hash: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Stamp>> {
-        if self.own_seq > stamp.seq() {
+    /// Finds an entry, and copies its value to `out`.
+    pub(crate) fn get(&self, wanted: LookupKey<'_>, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
+        if self.own_seq > wanted.stamp.seq() {
             return Ok(None);
         }
-        self.find_value(key, stamp, hash, out).map_err(|e| e.context(format!("table {}", self.meta.number)))
+        self.find_value(wanted, out).map_err(|error| error.context(format!("table {}", self.meta.number)))
     }
 
-    fn find_value(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
-        let Some(stored) = self.find(key, stamp, hash, out)? else { return Ok(None) };
+    fn find_value(&self, wanted: LookupKey<'_>, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
+        let Some(stored) = self.find(wanted, out)? else { return Ok(None) };
         if stored.is_in_log() {
             let pointer = std::mem::take(out);
             self.resolve(&pointer, out)?;
@@ -32,20 +26,20 @@ impl Table {
         Ok(Some(self.stamp(stored)))
     }
 
-    fn find(&self, key: &[u8], stamp: Stamp, hash: u64, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
-        let mut next = self.root.at_or_after(&self.root_bytes, key)?;
+    fn find(&self, wanted: LookupKey<'_>, out: &mut Vec<u8>) -> Result<Option<Stamp>> {
+        let mut next = self.root.at_or_after(&self.root_bytes, wanted.key)?;
         // Versions of a key may continue in the next run, and in the next leaf, if the separator is the key itself.
         while let Some((run, same)) = next {
             let place = self.branch_place(run.value)?;
             let found = match self.pins.get(place.unit).as_deref() {
                 Some(Some(object)) => {
                     self.library.cache.hit_aside();
-                    self.find_in_run(object, key, stamp, hash, out)?
+                    self.find_in_run(object, wanted, out)?
                 }
                 _ => {
                     let object = self.branch(place)?;
                     self.pins.pin(place.unit, &object);
-                    self.find_in_run(&object, key, stamp, hash, out)?
+                    self.find_in_run(&object, wanted, out)?
                 }
             };
             if found.is_some() {
@@ -54,7 +48,7 @@ impl Table {
             if !same {
                 break;
             }
-            next = after_same(&self.root, &self.root_bytes, key, run.next)?;
+            next = after_same(&self.root, &self.root_bytes, wanted.key, run.next)?;
         }
         Ok(None)
     }
@@ -62,18 +56,16 @@ impl Table {
     fn find_in_run(
         &self,
         branch: &Object,
-        key: &[u8],
-        stamp: Stamp,
-        hash: u64,
+        wanted: LookupKey<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<Stamp>> {
         let Object::Branch { filter, index, fences, index_at, bytes, stay } = branch else { return Ok(None) };
         stay.touch();
-        if !filter.may_hold(bytes, hash) {
+        if !filter.may_hold(bytes, wanted.hash) {
             self.library.filters.stopped();
             return Ok(None);
         }
-        let found = self.find_in_leaves((index, fences), &bytes[*index_at..], key, stamp, out)?;
+        let found = self.find_in_leaves((index, fences), &bytes[*index_at..], wanted, out)?;
         if found.is_none() {
             self.library.filters.wrong();
         }
@@ -84,20 +76,19 @@ impl Table {
         &self,
         (index, fences): (&Leaf, &EntryFences),
         bytes: &[u8],
-        key: &[u8],
-        stamp: Stamp,
+        wanted: LookupKey<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<Stamp>> {
-        let mut next = fences.at_or_after(index, bytes, key)?;
+        let mut next = fences.at_or_after(index, bytes, wanted.key)?;
         while let Some((place, same)) = next {
-            let found = self.find_in_leaf(self.leaf_place(place.value)?, key, stamp, out)?;
+            let found = self.find_in_leaf(self.leaf_place(place.value)?, wanted, out)?;
             if found.is_some() {
                 return Ok(found);
             }
             if !same {
                 break;
             }
-            next = after_same(index, bytes, key, place.next)?;
+            next = after_same(index, bytes, wanted.key, place.next)?;
         }
         Ok(None)
     }
@@ -107,8 +98,7 @@ impl Table {
     fn find_in_leaf(
         &self,
         place: LeafPlace,
-        key: &[u8],
-        stamp: Stamp,
+        LookupKey { key, stamp, .. }: LookupKey<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<Stamp>> {
         self.prefetch(place);

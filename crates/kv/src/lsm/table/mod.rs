@@ -422,6 +422,7 @@ mod tests {
     use super::object::TABLE_UNIT_BYTES;
     use super::*;
     use crate::bytes::put_varint;
+    use crate::key::LookupKey;
     use vellum_base::{Nanos, RealEnv};
 
     const UNITS_MAX: u32 = (OBJECT_BYTES_MAX / TABLE_UNIT_BYTES) as u32;
@@ -484,7 +485,8 @@ mod tests {
         assert!(error.to_string().contains("its root is of impossible length"), "{error}");
         for branch in [[long - 1, 1], [1, long - 1], [UNITS_MAX, UNITS_MAX + 1]] {
             let table = open(long, 1, branch).unwrap();
-            let error = table.get(b"key", Stamp(u64::MAX), 0, &mut Vec::new()).unwrap_err();
+            let wanted = LookupKey { key: b"key", stamp: Stamp(u64::MAX), hash: 0 };
+            let error = table.get(wanted, &mut Vec::new()).unwrap_err();
             assert!(error.to_string().contains("an object of impossible length"), "{error}");
         }
     }

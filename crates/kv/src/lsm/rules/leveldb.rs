@@ -6,25 +6,81 @@
 //! 2. Further tables of that level are added if that adds none of the next level (`SetupOtherInputs`).
 //! 3. If no level is due: a table that gets searched in vain too often (`UpdateStats`, `allowed_seeks`).
 //! 4. The task that compacts also flushes, and interrupts its compaction to do so (`DoCompactionWork`).
+//! 5. While level 0 slows writers down each write takes a millisecond longer (`MakeRoomForWrite`).
 
-use super::pick::{Job, Shape, Situation, job_of, next_piece, with_sharers};
+use super::CompactionRules;
 use crate::journal::LEVELS;
-use crate::key::Stamp;
+use crate::key::{LookupKey, Stamp};
+use crate::lsm::compaction::{Job, Shape, Situation, job_of, next_piece, with_sharers};
+use crate::lsm::core::Core;
+use crate::lsm::room::Budget;
 use crate::lsm::table::Table;
 use crate::lsm::version::Version;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vellum_base::Result;
+use vellum_base::sync::Mutex;
+use vellum_base::{Nanos, Result};
 
 /// A table may be searched in vain once per this many of its bytes before it is compacted.
 const BYTES_A_LOOK: u64 = 16 << 10;
 const LOOKS_MIN: i64 = 100;
 /// A compaction is extended up to this many full tables.
 const TABLES_MAX: u64 = 25;
+const WRITE_DELAY: Nanos = Nanos::from_ms(1);
 
-/// State that LevelDB keeps about past compactions and gets.
 #[derive(Default)]
-pub(crate) struct LevelDb {
+pub(crate) struct LevelDb(Mutex<Past>);
+
+impl CompactionRules for LevelDb {
+    fn uses_spare_room(&self) -> bool {
+        false
+    }
+    fn keeps_values_in_logs(&self) -> bool {
+        false
+    }
+    fn flushes_beside_merges(&self) -> bool {
+        false
+    }
+    fn merges_in_parts(&self) -> bool {
+        false
+    }
+    fn aligns_cuts(&self) -> bool {
+        false
+    }
+    fn gathers(&self) -> bool {
+        false
+    }
+    fn write_delay(&self) -> Option<Nanos> {
+        Some(WRITE_DELAY)
+    }
+
+    fn pick(&self, budget: &Budget<'_>, shape: &Shape, situation: Situation<'_>) -> Option<Job> {
+        let table_bytes = budget.core.media.shape().table_bytes;
+        self.0.lock().pick(budget.version, shape, &situation, table_bytes)
+    }
+    fn begins(&self, job: &Job) {
+        self.0.lock().begins(job);
+    }
+    fn get(
+        &self,
+        core: &Core,
+        version: &Version,
+        wanted: LookupKey<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Stamp>> {
+        let looked = get_to_account(version, wanted, out)?;
+        if let Some((level, table)) = looked.in_vain
+            && self.0.lock().looked_in_vain(level, table)
+        {
+            core.state.wake_tasks();
+        }
+        Ok(looked.found)
+    }
+}
+
+/// What LevelDB remembers of compactions and gets.
+#[derive(Default)]
+struct Past {
     /// Per level, the largest key of the last compaction.
     turns: [Vec<u8>; LEVELS],
     /// By table number, the vain searches it may still have.
@@ -33,9 +89,9 @@ pub(crate) struct LevelDb {
     tired: Option<(usize, u64)>,
 }
 
-impl LevelDb {
+impl Past {
     /// The next compaction that does not conflict with running ones.
-    pub(crate) fn pick(
+    fn pick(
         &mut self,
         version: &Version,
         shape: &Shape,
@@ -93,7 +149,7 @@ impl LevelDb {
     }
 
     /// Notes that a job begins.
-    pub(crate) fn begins(&mut self, job: &Job) {
+    fn begins(&mut self, job: &Job) {
         if let Some(last) = job.upper.last() {
             self.turns[job.claim.level] = last.meta.largest.clone();
         }
@@ -104,7 +160,7 @@ impl LevelDb {
     }
 
     /// Notes that a get searched a table in vain. True if that was once too often.
-    pub(crate) fn looked_in_vain(&mut self, level: usize, table: &Table) -> bool {
+    fn looked_in_vain(&mut self, level: usize, table: &Table) -> bool {
         let looks = (table.meta.bytes / BYTES_A_LOOK) as i64;
         let left = self.looks.entry(table.meta.number).or_insert(looks.max(LOOKS_MIN));
         *left -= 1;
@@ -136,39 +192,32 @@ fn grown(version: &Version, level: usize, upper: Vec<Arc<Table>>, table_bytes: u
 }
 
 /// The result of a get and, if it searched more than one table, the first of them with its level.
-pub(crate) struct Looked<'a> {
-    pub found: Option<Stamp>,
-    pub in_vain: Option<(usize, &'a Arc<Table>)>,
+struct Looked<'a> {
+    found: Option<Stamp>,
+    in_vain: Option<(usize, &'a Arc<Table>)>,
 }
 
-impl Version {
-    /// [`Version::get`], which also reports the table that LevelDB charges for the search.
-    pub(crate) fn get_to_account<'a>(
-        &'a self,
-        key: &[u8],
-        stamp: Stamp,
-        hash: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<Looked<'a>> {
-        let mut first: Option<(usize, &Arc<Table>)> = None;
-        let mut in_vain = None;
-        for (level, tables) in self.levels.iter().enumerate() {
-            let from = if level == 0 { 0 } else { tables.partition_point(|t| t.meta.largest[..] < *key) };
-            let reaches = |t: &&Arc<Table>| level == 0 || t.meta.smallest[..] <= *key;
-            let reached = tables[from..].iter().take_while(reaches);
-            for (at, table) in reached.enumerate().filter(|(_, table)| table.meta.has(key)) {
-                in_vain = in_vain.or(first);
-                first = first.or(Some((level, table)));
-                if let Some(mut found) = table.get(key, stamp, hash, out)? {
-                    if level == 0 {
-                        found = self.newest(at + 1, (key, stamp, hash), found, out)?;
-                    }
-                    return Ok(Looked { found: Some(found), in_vain });
+/// [`Version::get`], which also reports the table that LevelDB charges for the search.
+fn get_to_account<'a>(version: &'a Version, wanted: LookupKey<'_>, out: &mut Vec<u8>) -> Result<Looked<'a>> {
+    let key = wanted.key;
+    let mut first: Option<(usize, &Arc<Table>)> = None;
+    let mut in_vain = None;
+    for (level, tables) in version.levels.iter().enumerate() {
+        let from = if level == 0 { 0 } else { tables.partition_point(|t| t.meta.largest[..] < *key) };
+        let reaches = |t: &&Arc<Table>| level == 0 || t.meta.smallest[..] <= *key;
+        let reached = tables[from..].iter().take_while(reaches);
+        for (at, table) in reached.enumerate().filter(|(_, table)| table.meta.has(key)) {
+            in_vain = in_vain.or(first);
+            first = first.or(Some((level, table)));
+            if let Some(mut found) = table.get(wanted, out)? {
+                if level == 0 {
+                    found = version.newest(at + 1, wanted, found, out)?;
                 }
+                return Ok(Looked { found: Some(found), in_vain });
             }
         }
-        Ok(Looked { found: None, in_vain })
     }
+    Ok(Looked { found: None, in_vain })
 }
 
 #[cfg(test)]
@@ -179,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_tired_table_that_is_gone_is_forgotten() {
-        let mut rules = LevelDb { tired: Some((0, 7)), ..LevelDb::default() };
+        let mut past = Past { tired: Some((0, 7)), ..Past::default() };
         let small = Small { count: 8, in_steps: true, each: 1 << 16, all: 1 << 19, table_bytes: 1 << 20 };
         let shape = Shape { level0_compact: 4, level1_bytes: 1 << 20, level_factor: 10, small };
         let room = Room {
@@ -191,7 +240,7 @@ mod tests {
         };
         let begun = PartialMerges::default();
         let situation = Situation::new(&[], &[], &begun, room);
-        assert!(rules.pick(&Version::default(), &shape, &situation, 1 << 20).is_none());
-        assert_eq!(rules.tired, None, "every flush would be merged at once, and no other table could tire");
+        assert!(past.pick(&Version::default(), &shape, &situation, 1 << 20).is_none());
+        assert_eq!(past.tired, None, "every flush would be merged at once, and no other table could tire");
     }
 }
