@@ -7,10 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Error, RealEnv, Result};
-use vellum_kv::{
-    Bounds, Caps, Compression, Directory, DirectoryOptions, Engine, Files, Handle, Map, Media, Options,
-    Reuse, Store, log, repair,
-};
+use vellum_kv::media::{Files, Handle};
+use vellum_kv::{Bounds, Caps, Compression, Directory, DirectoryOptions, Engine, Map, Media, Options, Reuse, ReuseOptions, Store, log, repair};
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
 
@@ -143,7 +141,7 @@ fn reused(engine: Engine) -> Stored {
     let bubbles = match engine {
         Engine::Lsm => {
             let compression = [Compression::None; _];
-            let options = Options { reuse: Reuse::Bubbles, caps, compression, ..options(false) };
+            let options = Options { reuse: ReuseOptions { caps, ..Reuse::Bubbles.into() }, compression, ..options(false) };
             let store = Store::open(media(&files), RealEnv::new(), options).unwrap();
             fill(&store);
             let reuse = store.stat().since_opened.reuse();
@@ -151,7 +149,7 @@ fn reused(engine: Engine) -> Stored {
             reuse.bubbles
         }
         Engine::Log => {
-            let options = log::Options { reuse: Reuse::Bubbles, caps, ..log_options(false) };
+            let options = log::Options { reuse: ReuseOptions { caps, ..Reuse::Bubbles.into() }, ..log_options(false) };
             let store = log::Store::open(media(&files), RealEnv::new(), options).unwrap();
             fill(&store);
             let reuse = store.stat().since_opened.reuse();

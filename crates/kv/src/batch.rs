@@ -147,9 +147,14 @@ impl Batch {
 /// An error if `bytes` exceeds `most`; `what` names the thing in the message.
 pub(crate) fn at_most(what: &str, bytes: usize, most: usize) -> Result<()> {
     match bytes > most {
-        true => Err(Error::invalid(format!("{what} of {bytes} bytes; {most} is the most here"))),
+        true => Err(Error::invalid(format!("{what} of {bytes} bytes: {most} is the most here"))),
         false => Ok(()),
     }
+}
+
+/// An error with its reason if a value of so many bytes is longer than `most`.
+pub(crate) fn check_value_bytes(bytes: usize, most: usize) -> Result<()> {
+    at_most("a value", bytes, most).map_err(|error| error.because(reason::VALUE_TOO_LONG))
 }
 
 /// An entry of a batch's payload.

@@ -27,8 +27,8 @@ impl Engine {
 
     /// The engine of the store on a medium; `None` if there is no store.
     pub fn of(media: &dyn Media) -> Result<Option<Engine>> {
-        let Some(current) = media.current()? else { return Ok(None) };
-        manifest::read(media, Current::decode(&current)?).map(|edits| Some(Engine::of_edits(&edits)))
+        let Some(current) = Current::of(media)? else { return Ok(None) };
+        manifest::read(media, current).map(|edits| Some(Engine::of_edits(&edits)))
     }
 
     /// The engine of a manifest with these edits.

@@ -26,7 +26,7 @@ pub mod log;
 mod lsm;
 mod manifest;
 mod map;
-mod media;
+pub mod media;
 mod obsolete;
 mod options;
 mod prefetch;
@@ -39,9 +39,9 @@ mod waiting;
 
 pub use batch::{BATCH_BYTES_MAX, Batch};
 pub use engine::Engine;
-pub use freewrite::{Caps, ReuseStat, check_sharing};
+pub use freewrite::{Caps, Reuse, ReuseOptions, ReuseStat, check_sharing};
 pub use glance::{Glance, Glanced};
-pub use journal::{Area, AreaKind, LEVELS};
+pub use journal::LEVELS;
 pub use key::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX};
 pub use leftovers::check_current;
 pub use lifetime::Lifetime;
@@ -52,10 +52,6 @@ pub use lsm::repair::repair;
 pub use lsm::stat::{LevelStat, StoreStat};
 pub use lsm::store::{Snapshot, Store};
 pub use map::{Map, Show, Verified};
-pub use media::{
-    AreaReader, AreaWriter, Areas, Directory, DirectoryOptions, Files, FlashMedia, Handle, Intent, Mapping,
-    Media, MediaShape, Memory, Parallelism, PendingRead, Placement, Rehearsal, Relinking, Schedule, Sharing,
-    Stored, TableReader, TableWriter, Tables, ZoneHome, ZoneMedia,
-};
-pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Reuse, Rules, VALUE_BYTES_MAX};
+pub use media::{Directory, DirectoryOptions, FlashMedia, Media, ZoneMedia};
+pub use options::{CachePolicy, Compression, CpuModel, Durability, Options, Rules, VALUE_BYTES_MAX};
 pub use repair::Repaired;

@@ -41,6 +41,16 @@ impl Current {
         Current { manifest, store, version: VERSION }
     }
 
+    /// What CURRENT says; `None` if there is no store.
+    pub(crate) fn of(media: &dyn Media) -> Result<Option<Current>> {
+        media.current()?.map(|bytes| Current::decode(&bytes)).transpose()
+    }
+
+    /// The same where there must be a store.
+    pub(crate) fn of_store(media: &dyn Media) -> Result<Current> {
+        Current::of(media)?.ok_or_else(|| Error::corrupt("CURRENT is missing"))
+    }
+
     /// If an earlier program wrote CURRENT, an edit sets it anew before anything else is written: such programs do not
     /// know what follows. Without room for that the store opens all the same.
     pub(crate) fn upgrade(self, install: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -80,6 +90,20 @@ impl Current {
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         Ok(Current { manifest: u64_at(12), store: u64_at(20), version })
     }
+}
+
+/// Creates an empty store: a manifest that begins with `first`, then CURRENT.
+pub(crate) fn create(
+    media: &Arc<dyn Media>,
+    store: u64,
+    comparator: &'static str,
+    first: Edit,
+) -> Result<Current> {
+    // An earlier creation may have been interrupted.
+    media.areas()?.into_iter().try_for_each(|area| media.remove_area(area))?;
+    let first = || Edit { next_number: Some(2), ..first };
+    Manifest::new(media.clone(), store, comparator, None).append(&Edit::default(), first, || 1)?;
+    Current::of(&**media)?.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))
 }
 
 /// All edits of the current manifest.

@@ -1,6 +1,6 @@
 //! What both stores offer, the ordered one and the log store.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, check_value_bytes};
 use crate::media::Media;
 use crate::options::Durability;
 use std::sync::Arc;
@@ -48,6 +48,12 @@ pub trait Map: Send + Sync {
 
     /// Largest value in bytes that this store takes.
     fn value_bytes_max(&self) -> usize;
+
+    /// An error if a value of so many bytes is too long for this store, with [`crate::reason::VALUE_TOO_LONG`]:
+    /// [`Kind::NoSpace`] if more room would help, else [`Kind::Invalid`].
+    fn check_value(&self, bytes: usize) -> Result<()> {
+        check_value_bytes(bytes, self.value_bytes_max())
+    }
 
     /// Largest batch in bytes that this store takes ([`Batch::bytes`]).
     fn batch_bytes_max(&self) -> usize;

@@ -1,6 +1,6 @@
 //! How a store is opened, and how writes are asked for.
 
-use crate::freewrite::Caps;
+use crate::freewrite::ReuseOptions;
 use crate::journal::LEVELS;
 use vellum_base::{Error, Nanos, Result};
 
@@ -86,19 +86,7 @@ pub struct Options {
     /// How compaction uses the cache.
     pub cache_policy: CachePolicy,
     /// What compaction does with leaves that it does not have to change.
-    pub reuse: Reuse,
-    /// How much padding it may write for that.
-    pub caps: Caps,
-    /// Unit in bytes: leaves of new tables begin and end at multiples of it. A power of two, at most 64 KiB and a
-    /// sixteenth of a table; `None` is 4 KiB, or 64 bytes on flash that relinks. Set it to the block size of a file
-    /// system that clones, or of a device below that deduplicates, if that is larger. Merges rewrite leaves of smaller
-    /// units. It is an error if tables of this medium are never large enough for the unit; where they are too small
-    /// only for want of room, a smaller unit is used.
-    pub unit_bytes: Option<u64>,
-    /// Shorter runs of unmodified bytes are rewritten, not shared. A larger value saves time where each sharing is a
-    /// transaction of the file system; a smaller one saves wear. `None` for the default of the medium: 32 KiB with
-    /// reflinks, else 0.
-    pub island_bytes_min: Option<u64>,
+    pub reuse: ReuseOptions,
     /// Which rules decide what is compacted, and when.
     pub rules: Rules,
     /// Modelled processor time of work, in virtual time.
@@ -115,37 +103,6 @@ pub enum Compression {
     Lz4,
     /// Slower, higher ratio. The level, 1 to 22; 0 is zstd's default.
     Zstd(i32),
-}
-
-/// What compaction does with leaves that it does not have to change (docs/decisions/0021).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reuse {
-    /// Rewrites them, packed together with their neighbours.
-    #[default]
-    Off,
-    /// Writes them byte for byte and aligned as before, so that a deduplicating device below recognises them. Where a
-    /// bubble would exceed the caps, the whole island is rewritten (Freewrite, section 2). Acts as [`Reuse::Off`] where
-    /// tables are superblocks of flash or zones: there no such device is below.
-    Bubbles,
-    /// Keeps them and tells the medium where they are stored already; it can then share the bytes between two tables
-    /// instead of writing them. Where a bubble would exceed the caps, only one leaf more is rewritten, and the rest of
-    /// the island judged again.
-    Relink,
-    /// [`Reuse::Relink`] where the medium can share bytes, else [`Reuse::Off`]. A device of another make that
-    /// deduplicates cannot be detected: choose [`Reuse::Bubbles`] for it.
-    Auto,
-}
-
-impl Reuse {
-    /// Stable name, as in `--json`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Reuse::Off => "off",
-            Reuse::Bubbles => "bubbles",
-            Reuse::Relink => "relink",
-            Reuse::Auto => "auto",
-        }
-    }
 }
 
 /// How compaction uses the cache.
@@ -234,10 +191,7 @@ impl Default for Options {
             level_factor: 10,
             adaptive_parallelism: true,
             cache_policy: CachePolicy::default(),
-            reuse: Reuse::default(),
-            caps: Caps::default(),
-            unit_bytes: None,
-            island_bytes_min: None,
+            reuse: ReuseOptions::default(),
             rules: Rules::default(),
             cpu: CpuModel::default(),
         }

@@ -56,12 +56,8 @@ pub(crate) fn manifest_in_force(
     areas: &[Area],
     read: impl Fn(u64) -> Result<()>,
 ) -> Result<(Result<Current>, Option<u64>)> {
-    let current = media.current().and_then(|bytes| match bytes {
-        Some(bytes) => Current::decode(&bytes),
-        None => Err(Error::corrupt("CURRENT is missing")),
-    });
     let numbers: BTreeSet<u64> = manifests(areas).map(|area| area.number).collect();
-    let current = match known(current)? {
+    let current = match known(Current::of_store(media))? {
         Ok(current) => current,
         Err(error) => {
             let number = newest_that_reads(&numbers, &read)?.or(numbers.last().copied());

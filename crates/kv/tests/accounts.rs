@@ -10,7 +10,8 @@ use vellum_base::{
     BlockAddr, BlockReport, Cause, Done, Env, Flash, FlashCounters, FlashError, FlashOp, Geometry, IoClass,
     Kind, Nanos, Nvram, RealEnv,
 };
-use vellum_kv::{FlashMedia, Map, Media, Options, Schedule, Store};
+use vellum_kv::media::Schedule;
+use vellum_kv::{FlashMedia, Map, Media, Options, Store};
 use vellum_media::nand::{Nand, NandParams, Wear};
 use vellum_sim::Sim;
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Kind, Result};
-use vellum_kv::{Directory, DirectoryOptions, Files, Handle, Memory};
+use vellum_kv::media::{Files, Handle, Memory};
+use vellum_kv::{Directory, DirectoryOptions};
 
 const SECTOR: usize = 512;
 

@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv};
 use vellum_kv::{
-    Batch, Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Map, Media, Options, Store,
+    Batch, Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Map, Media, Options, ReuseOptions,
+    Store,
 };
 use vellum_media::nand::NandParams;
 use vellum_sim::Sim;
@@ -157,7 +158,7 @@ fn full_of_many_options(seed: u64, env: &Arc<dyn Env>) {
         let options = match rng.random_range(0..3) {
             0 => small(),
             1 => packed(),
-            _ => Options { unit_bytes: Some(16 << 10), ..packed() },
+            _ => wide(),
         };
         Store::open(FlashMedia::open(nand.clone(), env.clone()).unwrap(), env.clone(), options).unwrap()
     };
@@ -222,6 +223,12 @@ fn flash_full_of_anything() {
     simulated(10..18, full_of_anything);
 }
 
+/// With leaves of whole blocks of 16 KiB.
+fn wide() -> Options {
+    let reuse = ReuseOptions { unit_bytes: Some(16 << 10), ..ReuseOptions::default() };
+    Options { reuse, ..packed() }
+}
+
 fn full_of_anything(seed: u64, env: &Arc<dyn Env>) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let nvram_bytes = [320 << 10, 1 << 20, 10 * (256 << 10)][rng.random_range(0..3)];
@@ -229,8 +236,7 @@ fn full_of_anything(seed: u64, env: &Arc<dyn Env>) {
     let longest_key = [4, 200, 4000, 15_000][rng.random_range(0..4)];
     let longest_value = [50, 2000, 8000, 20_000][rng.random_range(0..4)];
     let spaces = [1, 3, 40][rng.random_range(0..3)];
-    let all_options =
-        [small(), packed(), Options { unit_bytes: Some(16 << 10), ..packed() }, Options::default()];
+    let all_options = [small(), packed(), wide(), Options::default()];
     let key = |n: u32| sometimes_long(n, 0..longest_key + 1);
     let open = |rng: &mut SmallRng| {
         let options = all_options[rng.random_range(0..4)].clone();

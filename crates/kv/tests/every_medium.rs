@@ -7,7 +7,8 @@ use crate::model::history;
 use crate::{image, zones};
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv};
-use vellum_kv::{Batch, Bounds, Durability, FlashMedia, Map, Media, Options, Schedule, Store};
+use vellum_kv::media::Schedule;
+use vellum_kv::{Batch, Bounds, Durability, FlashMedia, Map, Media, Options, Store};
 
 /// A medium that was made, and is opened as often as one likes.
 struct Medium {

@@ -6,7 +6,8 @@ use crate::history::Style;
 use crate::lives::{end_at_every_call, life_in_directory};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Result};
-use vellum_kv::{AreaKind, Areas, Batch, Durability, Files, Map, Media, Store};
+use vellum_kv::media::{AreaKind, Areas, Files};
+use vellum_kv::{Batch, Durability, Map, Media, Store};
 use vellum_sim::Sim;
 
 const STYLE: Style = Style { keys: 400, value_bytes: 900 };

@@ -8,9 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use vellum_base::{Error, Kind, RealEnv, Result};
-use vellum_kv::{
-    Batch, Bounds, Directory, DirectoryOptions, Durability, Files, Handle, Map, Media, Repaired, Store,
-};
+use vellum_kv::media::{Files, Handle};
+use vellum_kv::{Batch, Bounds, Directory, DirectoryOptions, Durability, Map, Media, Repaired, Store};
 
 /// Files of which one read, opening, length or list fails once; and a sector of some that never can be read.
 #[derive(Clone)]

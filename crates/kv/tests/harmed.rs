@@ -5,7 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use vellum_kv::Files;
+use vellum_kv::media::Files;
 
 /// The files of a store, by name.
 pub(crate) fn files_of(dir: &Path) -> Vec<PathBuf> {

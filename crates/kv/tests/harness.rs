@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use vellum_base::{Env, Flash, Geometry, Kind, RealEnv, Result};
+use vellum_kv::media::{Rehearsal, Schedule};
 use vellum_kv::{
     Batch, Bounds, Caps, Compression, Directory, DirectoryOptions, Durability, FlashMedia, Iter, Map, Media,
-    Options, Rehearsal, Repaired, Reuse, Schedule, Store,
+    Options, Repaired, Reuse, ReuseOptions, Store,
 };
 use vellum_media::nand::{Nand, NandParams};
 
@@ -72,11 +73,12 @@ pub(crate) fn packed() -> Options {
 /// Options that change no answer, others for every seed.
 pub(crate) fn of_seed(seed: u64) -> Options {
     let options = if seed.is_multiple_of(2) { small() } else { packed() };
-    let reuse = [Reuse::Off, Reuse::Bubbles, Reuse::Auto][(seed / 2 % 3) as usize];
+    let mode = [Reuse::Off, Reuse::Bubbles, Reuse::Auto][(seed / 2 % 3) as usize];
     let caps = if (seed / 6).is_multiple_of(2) { Caps { bubble: 1.0, global: 1.0 } } else { Caps::default() };
     let island_bytes_min = [None, Some(0), Some(12 << 10)][(seed / 12 % 3) as usize];
     let unit_bytes = [None, Some(16 << 10)][(seed / 36 % 2) as usize];
-    Options { reuse, caps, unit_bytes, island_bytes_min, map_files: seed % 4 < 2, ..options }
+    let reuse = ReuseOptions { mode, caps, unit_bytes, island_bytes_min };
+    Options { reuse, map_files: seed % 4 < 2, ..options }
 }
 
 pub(crate) fn open_flash(flash: &Arc<Nand>, env: Arc<dyn Env>) -> vellum_base::Result<Store> {

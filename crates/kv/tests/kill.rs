@@ -29,7 +29,7 @@ fn image_store(dir: &Path) -> Result<Store> {
 }
 
 fn log_options() -> vellum_kv::log::Options {
-    vellum_kv::log::Options { reuse: Reuse::Relink, ..log::small() }
+    vellum_kv::log::Options { reuse: Reuse::Relink.into(), ..log::small() }
 }
 
 fn log_store(dir: &Path) -> Result<vellum_kv::log::Store> {

@@ -55,8 +55,11 @@ fn issue_193_a_later_put_does_not_outlive_an_earlier_one() {
         for i in 0..count {
             store.write(&one(&i.to_be_bytes(), &[7; 600]), Durability::Buffered).unwrap();
         }
-        let logs =
-            vellum_kv::Files::names(&files).unwrap().iter().filter(|name| name.ends_with(".log")).count();
+        let logs = vellum_kv::media::Files::names(&files)
+            .unwrap()
+            .iter()
+            .filter(|name| name.ends_with(".log"))
+            .count();
         assert_eq!(logs, 2);
         files.0.lock().off = true;
     });

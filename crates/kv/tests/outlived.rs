@@ -35,7 +35,7 @@ fn assert_sound(store: &Store, snapshots: &[(&Snapshot, u8)]) {
 /// On flash and in a directory, with leaves rewritten and kept.
 fn on_each(test: impl Fn(&dyn Fn() -> Store)) {
     for reuse in [Reuse::Off, Reuse::Bubbles] {
-        let options = || Options { reuse, ..small() };
+        let options = || Options { reuse: reuse.into(), ..small() };
         let dir = tempfile::tempdir().unwrap();
         test(&|| {
             let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();

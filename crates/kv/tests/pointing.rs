@@ -10,7 +10,8 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Avoided, Env, Kind, Nanos, RealEnv};
-use vellum_kv::{AreaKind, Bounds, Directory, DirectoryOptions, FlashMedia, Map, Media, Options, Store};
+use vellum_kv::media::AreaKind;
+use vellum_kv::{Bounds, Directory, DirectoryOptions, FlashMedia, Map, Media, Options, Store};
 
 pub(crate) fn key(i: u32) -> Vec<u8> {
     format!("key{:05}", i * 7919 % 1000).into_bytes()

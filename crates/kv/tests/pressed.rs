@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Error, Kind, Nanos, RealEnv, Result};
+use vellum_kv::media::{Files, Handle};
 use vellum_kv::{
-    Batch, Bounds, Compression, Directory, DirectoryOptions, Durability, Files, Handle, Map, Options, Store,
-    log,
+    Batch, Bounds, Compression, Directory, DirectoryOptions, Durability, Map, Options, Store, log,
 };
 use vellum_sim::Sim;
 

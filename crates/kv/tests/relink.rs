@@ -8,9 +8,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Avoided, BlockAddr, Cause, Env, Flash, Geometry, Kind, RealEnv};
-use vellum_kv::{
-    Caps, FlashMedia, Map, Media, Options, Placement, Relinking, Reuse, Schedule, Sharing, Store,
-};
+use vellum_kv::media::{Placement, Relinking, Schedule, Sharing};
+use vellum_kv::{Caps, FlashMedia, Map, Media, Options, Reuse, ReuseOptions, Store};
 use vellum_media::nand::{Fault, Nand, NandParams};
 use vellum_sim::Sim;
 
@@ -38,7 +37,7 @@ fn open_with(
     };
     let media = media.unwrap();
     media.set_relinking(relinking);
-    let options = Options { reuse: Reuse::Relink, ..small() };
+    let options = Options { reuse: Reuse::Relink.into(), ..small() };
     (Store::open(media.clone(), env.clone(), options).unwrap(), media)
 }
 
@@ -152,7 +151,8 @@ fn a_store_that_relinks_is_an_ordered_map() {
         let flash = flash(seed);
         let schedule = [None, Some(Schedule::Priority), Some(Schedule::Noop)][(seed % 3) as usize];
         let base = if seed % 2 == 0 { small() } else { packed() };
-        let options = Options { reuse: Reuse::Relink, caps: Caps { bubble: 1.0, global: 1.0 }, ..base };
+        let caps = Caps { bubble: 1.0, global: 1.0 };
+        let options = Options { reuse: ReuseOptions { caps, ..Reuse::Relink.into() }, ..base };
         history_with(seed, 8_000, options, || {
             let env = RealEnv::new();
             let media = match schedule {
@@ -224,7 +224,7 @@ fn recover(flash: &Arc<Nand>, env: &Arc<dyn Env>, again: Option<u64>) -> (Store,
         let media = FlashMedia::open(flash.clone(), env.clone());
         let opened = media.and_then(|media| {
             media.set_relinking(ALL);
-            Store::open(media, env.clone(), Options { reuse: Reuse::Relink, ..small() })
+            Store::open(media, env.clone(), Options { reuse: Reuse::Relink.into(), ..small() })
         });
         drop(opened);
         flash.disarm();
@@ -323,7 +323,7 @@ fn pages_of_what_is_shared_flipped_in_turn() {
             let context = format!("bit {bit} of {at}");
             let open = || {
                 let media = FlashMedia::open(fork.clone(), env.clone())?;
-                Store::open(media, env.clone(), Options { reuse: Reuse::Relink, ..small() })
+                Store::open(media, env.clone(), Options { reuse: Reuse::Relink.into(), ..small() })
             };
             let is_noticed = noticed(open, &model, &context);
             assert!(!is_noticed || (page != 0 && page != last), "{context}: one tag is enough");
@@ -349,7 +349,7 @@ fn a_superblock_that_is_lost_is_missed_and_the_rest_is_saved() {
             (0..pages).for_each(|page| fork.spoil(block.page(page)).unwrap());
         }
         let open = || FlashMedia::open(fork.clone(), env.clone()).unwrap();
-        let options = Options { reuse: Reuse::Relink, ..small() };
+        let options = Options { reuse: Reuse::Relink.into(), ..small() };
         match Store::open(open(), env.clone(), options.clone()) {
             Ok(store) => {
                 assert_same(&store, &model, &context);

@@ -12,9 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use vellum_base::sync::Mutex;
 use vellum_base::{Env, Error, IoClass, Kind, LedgerSnapshot, RealEnv, Result};
+use vellum_kv::media::{
+    Area, AreaReader, AreaWriter, Areas, Intent, MediaShape, Sharing, Stored, TableReader, TableWriter,
+    Tables,
+};
 use vellum_kv::{
-    Area, AreaReader, AreaWriter, Areas, Caps, Directory, FlashMedia, Intent, Map, Media, MediaShape,
-    Options, Reuse, Sharing, Store, StoreStat, Stored, TableReader, TableWriter, Tables, log,
+    Caps, Directory, FlashMedia, Map, Media, Options, Reuse, ReuseOptions, Store, StoreStat, log,
 };
 use vellum_sim::Sim;
 
@@ -239,13 +242,15 @@ proptest! {
         island_min in 0u64..40_000,
         unit_bytes in prop::sample::select(vec![4096u64, 8192, 16384]),
     ) {
-        let reuse = if paper { Reuse::Bubbles } else { Reuse::Relink };
+        let mode = if paper { Reuse::Bubbles } else { Reuse::Relink };
         let options = if compress { packed() } else { small() };
         let (stat, seen) = written(seed, value_bytes, run, Options {
-            reuse,
-            caps: Caps { bubble, global },
-            unit_bytes: Some(unit_bytes),
-            island_bytes_min: Some(island_min),
+            reuse: ReuseOptions {
+                mode,
+                caps: Caps { bubble, global },
+                unit_bytes: Some(unit_bytes),
+                island_bytes_min: Some(island_min),
+            },
             ..options
         });
         prop_assert!(seen.bits.is_multiple_of(unit_bytes), "{:x} is not whole units", seen.bits);
@@ -258,8 +263,9 @@ proptest! {
 
 #[test]
 fn clustered_overwrites_keep_most() {
-    let at = |reuse, unit_bytes| {
-        let (stat, _) = written(7, 500, 40, Options { reuse, unit_bytes, ..small() });
+    let at = |mode: Reuse, unit_bytes| {
+        let reuse = ReuseOptions { unit_bytes, ..mode.into() };
+        let (stat, _) = written(7, 500, 40, Options { reuse, ..small() });
         let tables = stat.ledger.programmed_total() - stat.ledger.programmed_by(vellum_base::Cause::Log);
         (tables, tables - stat.since_opened.reuse().kept_bytes)
     };
@@ -273,8 +279,9 @@ fn clustered_overwrites_keep_most() {
 
 #[test]
 fn auto_shares_where_it_can() {
-    let mode = |media: Arc<dyn Media>, reuse| {
-        let store = Store::open(media, RealEnv::new(), Options { reuse, ..small() }).unwrap();
+    let mode = |media: Arc<dyn Media>, mode: Reuse| {
+        let options = Options { reuse: mode.into(), ..small() };
+        let store = Store::open(media, RealEnv::new(), options).unwrap();
         let stat = store.stat();
         store.close().unwrap();
         (stat.reuse_mode, stat.sharing)
@@ -292,7 +299,7 @@ fn auto_shares_where_it_can() {
         (Reuse::Off, Sharing::None),
         "nothing below deduplicates"
     );
-    let refused = vellum_kv::check_sharing(&*flash, Reuse::Bubbles, None).unwrap_err();
+    let refused = vellum_kv::check_sharing(&*flash, &Reuse::Bubbles.into()).unwrap_err();
     assert_eq!(refused.kind(), vellum_base::Kind::Unsupported, "{refused}");
 }
 
@@ -301,7 +308,7 @@ fn what_was_shared_is_counted_for_life() {
     let files = Doubtful::default();
     let open = || {
         let media = files.directory();
-        Store::open(media, RealEnv::new(), Options { reuse: Reuse::Relink, ..small() }).unwrap()
+        Store::open(media, RealEnv::new(), Options { reuse: Reuse::Relink.into(), ..small() }).unwrap()
     };
     let store = open();
     for i in (0..6000u32).chain(1000..1400).chain(3000..3400) {
@@ -321,7 +328,8 @@ fn what_was_shared_is_counted_for_life() {
 #[test]
 fn what_a_file_system_never_does_is_remembered() {
     let files = Doubtful::default();
-    let options = || Options { reuse: Reuse::Relink, island_bytes_min: Some(0), ..small() };
+    let options =
+        || Options { reuse: ReuseOptions { island_bytes_min: Some(0), ..Reuse::Relink.into() }, ..small() };
     let open = || Store::open(files.directory(), RealEnv::new(), options()).unwrap();
     let store = open();
     assert_eq!((store.stat().reuse_mode, store.stat().sharing), (Reuse::Relink, Sharing::Reflink));
@@ -346,9 +354,9 @@ fn what_a_file_system_never_does_is_remembered() {
 /// Where trying it out needs room that there is not, what only may be done is not.
 #[test]
 fn auto_goes_on_without_room_to_try_it_out() {
-    let mode = |reuse| {
+    let mode = |mode: Reuse| {
         let spy = Spy { full: true, ..Spy::on(Doubtful::default().directory()) };
-        let store = Store::open(Arc::new(spy), RealEnv::new(), Options { reuse, ..small() })?;
+        let store = Store::open(Arc::new(spy), RealEnv::new(), Options { reuse: mode.into(), ..small() })?;
         Ok::<_, vellum_base::Error>((store.stat().reuse_mode, store.stat().sharing))
     };
     assert_eq!(mode(Reuse::Auto).unwrap(), (Reuse::Off, Sharing::None));
@@ -358,9 +366,9 @@ fn auto_goes_on_without_room_to_try_it_out() {
 #[test]
 fn caps_that_are_no_shares_and_units_that_cannot_be_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let refused = |options: Options| {
-        let of_log =
-            log::Options { caps: options.caps, unit_bytes: options.unit_bytes, ..log::Options::default() };
+    let refused = |reuse: ReuseOptions| {
+        let options = Options { reuse, ..small() };
+        let of_log = log::Options { reuse: options.reuse, ..log::Options::default() };
         let env = || -> Arc<dyn Env> { RealEnv::new() };
         let errors = [
             Store::open(directory(dir.path()), env(), options).map(drop).unwrap_err(),
@@ -374,12 +382,12 @@ fn caps_that_are_no_shares_and_units_that_cannot_be_are_refused() {
         );
     };
     for cap in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
-        refused(Options { caps: Caps { bubble: cap, ..Caps::default() }, ..small() });
-        refused(Options { caps: Caps { global: cap, ..Caps::default() }, ..small() });
+        refused(ReuseOptions { caps: Caps { bubble: cap, ..Caps::default() }, ..ReuseOptions::default() });
+        refused(ReuseOptions { caps: Caps { global: cap, ..Caps::default() }, ..ReuseOptions::default() });
     }
     // Of 256 KiB of a table, a sixteenth at most.
     for unit_bytes in [0, 64, 2048, 5000, 12288, 32768, u64::MAX] {
-        refused(Options { unit_bytes: Some(unit_bytes), ..small() });
+        refused(ReuseOptions { unit_bytes: Some(unit_bytes), ..ReuseOptions::default() });
     }
 }
 

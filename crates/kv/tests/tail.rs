@@ -194,7 +194,7 @@ fn an_unreadable_tail_is_an_error_until_it_is_removed() {
         assert_eq!(count(&open(&files, &env).unwrap()), 200);
 
         let files = left_in_tail(&env);
-        vellum_kv::Files::remove(&files, "TAIL").unwrap();
+        vellum_kv::media::Files::remove(&files, "TAIL").unwrap();
         let there = count(&open(&files, &env).unwrap());
         assert!((100..200).contains(&there), "{there}");
     });

@@ -8,7 +8,8 @@ use crate::under_way::{Gate, asked, beside};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use vellum_base::{Env, Kind, Nanos, RealEnv, Task};
-use vellum_kv::{Batch, Bounds, Durability, FlashMedia, Map, Media, Options, Store, Tables};
+use vellum_kv::media::Tables;
+use vellum_kv::{Batch, Bounds, Durability, FlashMedia, Map, Media, Options, Store};
 
 fn open(media: &Arc<dyn Media>) -> Store {
     Store::open(media.clone(), RealEnv::new(), small()).unwrap()

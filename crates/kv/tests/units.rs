@@ -7,9 +7,15 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Env, Kind, RealEnv, Result};
+use vellum_kv::media::{Files, Handle};
+use vellum_kv::reason::VALUE_TOO_LONG;
 use vellum_kv::{
-    Caps, Directory, DirectoryOptions, Files, FlashMedia, Handle, Map, Media, Options, Reuse, Store, log,
+    Caps, Directory, DirectoryOptions, FlashMedia, Map, Media, Options, Reuse, ReuseOptions, Store, log,
 };
+
+fn units_of(unit_bytes: Option<u64>) -> ReuseOptions {
+    ReuseOptions { unit_bytes, ..ReuseOptions::default() }
+}
 
 /// Of a segment a bubble may take nearly a unit: room for one is kept in each that collecting makes.
 #[test]
@@ -17,7 +23,7 @@ fn units_are_a_small_part_of_segments() {
     let dir = tempfile::tempdir().unwrap();
     let open = |unit_bytes| {
         let (segment_bytes, unit_bytes) = (128 << 10, Some(unit_bytes));
-        let options = log::Options { segment_bytes, unit_bytes, ..log::Options::default() };
+        let options = log::Options { segment_bytes, reuse: units_of(unit_bytes), ..log::Options::default() };
         let how = DirectoryOptions { table_bytes: 1 << 20 };
         log::Store::open(Directory::open(dir.path(), how).unwrap(), RealEnv::new(), options)
     };
@@ -38,11 +44,26 @@ fn units_are_as_large_as_the_room_that_there_is_lets_them_be() {
             let how = DirectoryOptions { table_bytes: 4 << 20 };
             Directory::on(Arc::new(Crowded(Doubtful::default(), room_bytes)), how)
         };
-        let store = Store::open(media(), RealEnv::new(), Options { unit_bytes, ..small() }).unwrap();
+        let store =
+            Store::open(media(), RealEnv::new(), Options { reuse: units_of(unit_bytes), ..small() }).unwrap();
         assert_eq!(store.stat().unit_bytes, lsm, "{room_bytes}");
-        let options = log::Options { unit_bytes, ..log::Options::default() };
+        let options = log::Options { reuse: units_of(unit_bytes), ..log::Options::default() };
         let store = log::Store::open(media(), RealEnv::new(), options).unwrap();
         assert_eq!(store.stat().unit_bytes, log, "{room_bytes}");
+    }
+}
+
+/// Segments are as small, and with them values. Who can help that by making room is told so.
+#[test]
+fn of_values_that_are_too_long_some_would_not_be_with_more_room() {
+    let how = DirectoryOptions { table_bytes: 4 << 20 };
+    let media: Arc<dyn Media> = Directory::on(Arc::new(Crowded(Doubtful::default(), 32 << 20)), how);
+    let store = open_with(media, log::Options::default()).unwrap();
+    assert_eq!(store.value_bytes_max(), 128 << 10);
+    for (kib, kind) in [(128, None), (200, Some(Kind::NoSpace)), (600, Some(Kind::Invalid))] {
+        let error = store.check_value(kib << 10).err();
+        assert_eq!(error.as_ref().map(|error| error.kind()), kind, "{kib} KiB");
+        assert_eq!(error.and_then(|error| error.reason()), kind.map(|_| VALUE_TOO_LONG), "{kib} KiB");
     }
 }
 
@@ -79,7 +100,7 @@ fn units_may_be_others_at_each_opening() {
     let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut model = Model::new();
     for (turn, unit_bytes) in [Some(16 << 10), None, Some(8192), Some(16 << 10)].into_iter().enumerate() {
-        let options = Options { reuse: Reuse::Bubbles, unit_bytes, ..small() };
+        let options = Options { reuse: ReuseOptions { unit_bytes, ..Reuse::Bubbles.into() }, ..small() };
         let store = Store::open(directory(dir.path()), RealEnv::new(), options).unwrap();
         assert_same(&store, &model, "opened with other units");
         for i in (turn as u32 * 500..turn as u32 * 500 + 2000).chain(6000..6040) {
@@ -116,11 +137,11 @@ fn units_of_a_log_store_may_be_others_at_each_opening() {
         let (mut model, mut rng, mut kept) = (Model::new(), SmallRng::seed_from_u64(9), 0);
         for turn in 0..12u32 {
             let unit_bytes = [None, Some(16 << 10), Some(4096), Some(8192)][turn as usize % 4];
-            let reuse =
+            let mode =
                 [Reuse::Bubbles, Reuse::Relink, Reuse::Off, Reuse::Auto, Reuse::Relink][turn as usize % 5];
             let caps = Caps { bubble: 1.0, global: 0.3 };
-            let options =
-                log::Options { reuse, caps, unit_bytes, island_bytes_min: Some(0), ..Default::default() };
+            let reuse = ReuseOptions { mode, caps, unit_bytes, island_bytes_min: Some(0) };
+            let options = log::Options { reuse, ..Default::default() };
             let store = open_with(media(), log::Options { segment_bytes: 256 << 10, ..options }).unwrap();
             assert_same_log(&store, &model, "opened with other units");
             let start = rng.random_range(0..2000);

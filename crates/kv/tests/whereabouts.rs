@@ -4,7 +4,8 @@ use crate::harness::{directory, forward, open, small};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Kind, RealEnv, Result};
-use vellum_kv::{Bounds, Directory, DirectoryOptions, Map, Media, Options, Store, Tables, log};
+use vellum_kv::media::Tables;
+use vellum_kv::{Bounds, Directory, DirectoryOptions, Map, Media, Options, Store, log};
 
 fn put_all(store: &Store, numbers: std::ops::Range<u32>) {
     numbers.for_each(|n| store.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap());

@@ -8,9 +8,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, Kind, RealEnv, Result, Zones, ZonesShape};
-use vellum_kv::{
-    Directory, DirectoryOptions, Files, Glance, Intent, Map, Media, Parallelism, Store, Tables, ZoneMedia,
-};
+use vellum_kv::media::{Files, Intent, Parallelism, Tables};
+use vellum_kv::{Directory, DirectoryOptions, Glance, Map, Media, Store, ZoneMedia};
 use vellum_media::zones::{RamZones, RamZonesParams, RawDevice, ZonedDevice};
 use vellum_sim::Sim;
 
@@ -304,7 +303,7 @@ fn a_store_is_repaired_though_as_many_zones_were_left_open_as_may_be() {
         std::mem::forget(writer);
     }
     let left: Arc<dyn Media> = media(&files, &zones).unwrap();
-    left.create_area(vellum_kv::Area::manifest(999)).unwrap().append(0, b"damaged").unwrap();
+    left.create_area(vellum_kv::media::Area::manifest(999)).unwrap().append(0, b"damaged").unwrap();
     let mut current = left.current().unwrap().unwrap();
     current[4] ^= 1;
     left.set_current(&current).unwrap();

@@ -5,7 +5,8 @@ use crate::harness::{scattered as key, small};
 use crate::log::harness as logs;
 use std::sync::Arc;
 use vellum_base::{Kind, RealEnv, Result, ZonesShape};
-use vellum_kv::{Map, Options, Store, Tables, ZoneMedia, log};
+use vellum_kv::media::Tables;
+use vellum_kv::{Map, Options, Store, ZoneMedia, log};
 use vellum_media::zones::{RamZones, RamZonesParams};
 
 /// A formatted device of which so many zones may be open at a time.

@@ -7,7 +7,8 @@ use crate::log::harness as log;
 use crate::zones::{SHAPE, formatted, media};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, Kind, RealEnv, Zones};
-use vellum_kv::{AreaKind, Intent, Map, Media, Parallelism, Store, TableWriter, Tables, ZoneMedia};
+use vellum_kv::media::{AreaKind, Intent, Parallelism, TableWriter, Tables};
+use vellum_kv::{Map, Media, Store, ZoneMedia};
 use vellum_media::zones::{RamZones, RawDevice};
 
 const CAPACITY: u64 = SHAPE.zone_bytes - 4096;

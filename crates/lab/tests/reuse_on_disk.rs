@@ -12,7 +12,9 @@ use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use vellum_base::{Avoided, Cause, Env, Flash, Geometry, RealEnv, Result, SECTOR_BYTES};
 use vellum_disk::{DedupMode, Disk, Format, Options as DiskOptions, sectors_max};
-use vellum_kv::{Caps, Directory, DirectoryOptions, Map, Media, Options, Reuse, Store, StoreStat, ZoneMedia};
+use vellum_kv::{
+    Caps, Directory, DirectoryOptions, Map, Media, Options, Reuse, ReuseOptions, Store, StoreStat, ZoneMedia,
+};
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::zones::BlockZones;
 use vellum_sim::Sim;
@@ -81,7 +83,8 @@ fn clustered(reuse: Reuse, dedup: DedupMode) -> (StoreStat, Arc<Disk>, Machine) 
     let machine = Machine::new(&env, dedup, 1);
     let disk = machine.disk(&env).unwrap();
     let store =
-        Store::open(machine.media(&disk).unwrap(), env.clone(), Options { reuse, ..small() }).unwrap();
+        Store::open(machine.media(&disk).unwrap(), env.clone(), Options { reuse: reuse.into(), ..small() })
+            .unwrap();
     let (mut rng, mut model) = (SmallRng::seed_from_u64(3), Model::new());
     for _ in 0..600 {
         let start = rng.random_range(0..6000);
@@ -171,7 +174,9 @@ impl Power for Machine {
 /// Options that reuse much of what exists.
 fn reusing(seed: u64) -> Options {
     let caps = if seed.is_multiple_of(3) { Caps::default() } else { Caps { bubble: 1.0, global: 1.0 } };
-    Options { reuse: Reuse::Relink, caps, island_bytes_min: None, ..of_seed(seed) }
+    let options = of_seed(seed);
+    let reuse = ReuseOptions { mode: Reuse::Relink, caps, island_bytes_min: None, ..options.reuse };
+    Options { reuse, ..options }
 }
 
 #[test]

@@ -49,6 +49,7 @@ use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Geometry, Kind, RealEnv, Result, SECTOR_BYTES};
 use vellum_disk::tools;
+use vellum_kv::media::{Rehearsal, Tables, ZoneHome};
 use vellum_media::nand::Nand;
 use vellum_media::zones::open_device;
 use vellum_media::{Coded, FileDisk, Image, ImageParams, Mended};

@@ -90,7 +90,7 @@ fn values_that_fit_a_log_store_are_checked_without_a_look_at_the_medium() {
     let home = Home::new();
     let opened = AnyStore::open(home.path("s"), Some(Engine::Log), Options::default()).unwrap();
     let looks = Looks::at(&home.path("s"));
-    let told = |bytes: usize| opened.check_value(bytes).map_err(|error| error.kind());
+    let told = |bytes: usize| opened.map().check_value(bytes).map_err(|error| error.kind());
     assert_eq!((told(5 << 20), looks.is_any()), (Err(Kind::Invalid), true));
     // The store may look once itself, as it begins.
     let seen = (0..1000).filter(|_| told(1000).is_err() || looks.is_any()).count();

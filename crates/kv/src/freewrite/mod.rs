@@ -5,7 +5,8 @@ mod planner;
 mod stat;
 
 pub use options::check_sharing;
-pub(crate) use options::{ReuseOptions, UNIT_BYTES_MAX, UnitBounds, in_force};
+pub use options::{Reuse, ReuseOptions};
+pub(crate) use options::{UNIT_BYTES_MAX, UnitBounds, in_force};
 pub use planner::Caps;
 pub(crate) use planner::{IslandPart, Planner, Totals, Verdict};
 pub use stat::ReuseStat;

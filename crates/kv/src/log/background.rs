@@ -2,11 +2,12 @@
 //! nothing.
 
 use super::core::{Core, NewTable, State};
+use super::finish::finish;
 use super::foot::Origin;
 use super::hint::Note;
+use super::open_segment::{Frozen, table_bytes};
 use super::record::{Item, decode};
-use super::segment::{Home, ReadContext, Segment, finish};
-use super::writer::{Frozen, table_bytes};
+use super::segment::{Home, ReadContext, Segment};
 use crate::durable::Durable;
 use crate::journal::{Edit, SegmentMeta};
 use std::sync::Arc;

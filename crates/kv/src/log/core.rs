@@ -14,11 +14,14 @@
 use super::collect::Collected;
 use super::hint::{SEGMENT_UNIT_BYTES, hash_of};
 use super::index::{Index, Pointer};
+use super::open_segment::Frozen;
 use super::options::{Limits, Options};
+use super::pointer::PointerFormat;
 use super::room::Prospects;
-use super::segment::{PointerFormat, ReadContext, Segment};
-use super::writer::{Frozen, Writer};
+use super::segment::{ReadContext, Segment};
+use super::writer::Writer;
 use crate::durable::Durable;
+use crate::freewrite::Reuse;
 use crate::freewrite::in_force;
 use crate::journal::{Area, Edit, Floors, SegmentMeta, Wal};
 use crate::key::EntryKind;
@@ -26,7 +29,6 @@ use crate::lifetime::{Counts, Lifetime};
 use crate::manifest::Manifest;
 use crate::media::{Intent, Media, Parallelism, Sharing, TableWriter};
 use crate::obsolete::Obsolete;
-use crate::options::Reuse;
 use crate::shared::{Health, Shared};
 use crate::swap::{ArcSwap, Guard};
 use std::collections::VecDeque;
@@ -331,12 +333,12 @@ impl Core {
 
     /// What is done now with records that need not change.
     pub(crate) fn reuse(&self) -> Reuse {
-        in_force(self.options.reuse, &*self.media)
+        in_force(self.options.reuse.mode, &*self.media)
     }
 
     /// Records keep their place in these when they are collected.
     pub(crate) fn unit_bytes(&self) -> u64 {
-        self.options.unit_bytes.unwrap_or(SEGMENT_UNIT_BYTES as u64)
+        self.options.reuse.unit_bytes.unwrap_or(SEGMENT_UNIT_BYTES as u64)
     }
 
     /// What the store did since it was made.

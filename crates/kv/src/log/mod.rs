@@ -5,37 +5,46 @@
 //! compaction or ingest. There are no snapshots, either: the index knows one record per key, and collection would have
 //! to spare older ones key by key; use [`crate::Map::checkpoint`] instead. A get takes one read of the medium.
 //!
-//! Reading order: `store`, `writer` (how a write goes), `core` (what readers see, locks), `record`, `hint`, `segment`,
-//! `index`, `rebuild` and `open`, `collect`, `repair`. Formats are in docs/formats/kv-segment.md and kv-log.md; why
-//! things are so in docs/decisions/0024-log-store.md.
+//! Reading order: `store`, `writer` (how a write goes), `entry` and `open_segment`, `core` (what readers see, locks),
+//! `record`, `hint`, `segment` and `finish`, `pointer` and `index`, then `state`, `replay`, `rebuild` and `open`,
+//! `collect`, `repair`. Formats are in docs/formats/kv-segment.md and kv-log.md; why things are so in
+//! docs/decisions/0024-log-store.md.
 
 mod background;
 mod checkpoint;
 mod collect;
 mod core;
+mod entry;
+mod finish;
 mod foot;
 mod hint;
+mod hint_reader;
 mod index;
 mod iter;
 mod open;
+mod open_segment;
 mod options;
+mod pointer;
 mod rebuild;
 mod record;
 mod repair;
+mod replay;
 mod room;
 mod segment;
 mod stat;
+mod state;
 mod store;
 mod verify;
 mod writer;
 
-pub(crate) use open::{holds_records, state_of};
+pub(crate) use replay::holds_records;
+pub(crate) use state::state_of;
 
 pub use iter::Iter;
 pub use options::Options;
 pub use repair::repair;
 pub use stat::StoreStat;
-pub use store::{Store, ValueLimit};
+pub use store::Store;
 
 /// Decodes fuzzed bytes as records, and as a hint and a foot (see `crate::fuzz`).
 pub(crate) fn fuzzed(bytes: &[u8]) {

@@ -1,12 +1,14 @@
 //! How a log store is opened, and what options and medium together allow.
 
 use super::segment::START_BYTES;
-use crate::batch::{Batch, at_most};
-use crate::freewrite::Caps;
+use crate::batch::{Batch, at_most, check_value_bytes};
+use crate::freewrite::ReuseOptions;
 use crate::journal::PAYLOAD_BYTES_MAX;
-use crate::media::Media;
-use crate::options::{CpuModel, Reuse, VALUE_BYTES_MAX};
-use vellum_base::{Error, Result};
+use crate::media::{Media, ReadOnly};
+use crate::options::{CpuModel, VALUE_BYTES_MAX};
+use crate::reason;
+use std::sync::Arc;
+use vellum_base::{Error, Kind, Result};
 
 /// Most logs of one segment, where the medium does not say less.
 const SEGMENT_LOGS_MAX: usize = 64;
@@ -35,16 +37,9 @@ pub struct Options {
     pub garbage_share: f64,
     /// Most neighbouring segments that are collected at a time. Up to as many more exist until that is done.
     pub collect_max: usize,
-    /// What collection does with units that it does not have to change.
-    pub reuse: Reuse,
-    /// How much padding it may write for that.
-    pub caps: Caps,
-    /// Unit in bytes: whole units are kept unchanged. At least 4 KiB and at most a sixteenth of a segment; otherwise as
-    /// [`crate::Options::unit_bytes`].
-    pub unit_bytes: Option<u64>,
-    /// Shorter runs of unmodified bytes are rewritten; see [`crate::Options::island_bytes_min`]. `None` for the default
-    /// of the medium.
-    pub island_bytes_min: Option<u64>,
+    /// What collection does with units that it does not have to change. A unit has at least 4 KiB, and at most a
+    /// sixteenth of a segment.
+    pub reuse: ReuseOptions,
     /// Modelled processor time of work, in virtual time.
     pub cpu: CpuModel,
 }
@@ -58,10 +53,7 @@ impl Default for Options {
             segment_bytes: 32 << 20,
             garbage_share: 0.4,
             collect_max: 8,
-            reuse: Reuse::default(),
-            caps: Caps::default(),
-            unit_bytes: None,
-            island_bytes_min: None,
+            reuse: ReuseOptions::default(),
             cpu: CpuModel::default(),
         }
     }
@@ -109,12 +101,27 @@ impl Limits {
         }
     }
 
+    /// An error if a value of so many bytes is too long: [`Kind::NoSpace`] if it would not be with more room on `media`,
+    /// as segments are small on a small medium.
+    pub(crate) fn check_value(&self, bytes: usize, media: &Arc<dyn Media>, options: &Options) -> Result<()> {
+        let most = self.value_bytes_max;
+        check_value_bytes(bytes, most).map_err(|error| {
+            // A read-only medium does not say how much room there is.
+            if bytes > Limits::new(&ReadOnly(media.clone()), options).value_bytes_max {
+                return error;
+            }
+            let what =
+                format!("a value of {bytes} bytes: with as little room as there is here, {most} is the most");
+            Error::new(Kind::NoSpace, what).because(reason::VALUE_TOO_LONG)
+        })
+    }
+
     /// An error if a batch, or an entry of it, exceeds its limit.
     pub(crate) fn check_batch(&self, batch: &Batch) -> Result<()> {
         if !batch.spaces().is_empty() {
             return Err(Error::invalid("a log store has no keyspaces but the default one"));
         }
-        at_most("a value", batch.value_bytes_max(), self.value_bytes_max)?;
+        check_value_bytes(batch.value_bytes_max(), self.value_bytes_max)?;
         // Records are rounded up, and a little longer than entries.
         at_most("a batch", batch.bytes() + 16 * batch.len(), self.batch_bytes_max)
     }

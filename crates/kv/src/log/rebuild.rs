@@ -7,8 +7,10 @@
 
 use super::core::View;
 use super::hint::Note;
+use super::hint_reader::HintReader;
 use super::index::Index;
-use super::segment::{HintReader, Home, PointerFormat, ReadContext, Segment};
+use super::pointer::PointerFormat;
+use super::segment::{Home, ReadContext, Segment};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;

@@ -8,14 +8,12 @@
 //! 2. Bytes read from a table are decoded with all bounds checks. An invalid record is an error, and the segment is not
 //!    collected any more.
 
-use super::foot::{Foot, Origin, Sums};
-use super::hint::{Note, SEGMENT_UNIT_BYTES, hash_of, read_unit};
-use super::index::{POINTER_BITS, Pointer};
+use super::hint::{Note, SEGMENT_UNIT_BYTES, hash_of};
 use super::record::{Item, Items, Record, decode, length_of};
 use crate::bytes::u32_at;
 use crate::journal::SegmentMeta;
 use crate::key::EntryKind;
-use crate::media::{TableReader, TableWriter};
+use crate::media::TableReader;
 use crate::obsolete::Obsolete;
 use crate::sum::sum_with;
 use std::sync::Arc;
@@ -28,40 +26,7 @@ pub(crate) const START_BYTES: usize = 16;
 const MAGIC: &[u8; 4] = b"VKSG";
 const VERSION: u32 = 1;
 /// Read at a time when all of a segment is read.
-const READ_BYTES: usize = 1 << 20;
-
-/// Most bytes of a segment's data: a pointer has no more bits.
-pub(crate) const DATA_BYTES_MAX: u64 = 8 << POINTER_BITS;
-
-/// How a pointer is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PointerFormat {
-    offset_bits: u32,
-}
-
-impl PointerFormat {
-    /// For segments whose data have at most `data_bytes`, which is at most [`DATA_BYTES_MAX`].
-    pub(crate) fn new(data_bytes: u64) -> PointerFormat {
-        PointerFormat { offset_bits: (data_bytes / 8).saturating_sub(1).max(1).ilog2() + 1 }
-    }
-    /// How many segments there can be.
-    pub(crate) fn slots(self) -> usize {
-        1 << (POINTER_BITS - self.offset_bits)
-    }
-    pub(crate) fn pointer(self, slot: usize, offset: u64) -> Pointer {
-        debug_assert!(
-            offset / 8 < 1 << self.offset_bits,
-            "a segment is longer than any was when it was opened"
-        );
-        ((slot as u64) << self.offset_bits) | (offset / 8)
-    }
-    pub(crate) fn slot(self, pointer: Pointer) -> usize {
-        (pointer >> self.offset_bits) as usize
-    }
-    pub(crate) fn offset(self, pointer: Pointer) -> u64 {
-        (pointer & ((1 << self.offset_bits) - 1)) * 8
-    }
-}
+pub(super) const READ_BYTES: usize = 1 << 20;
 
 /// What a segment begins with.
 pub(crate) fn start() -> [u8; START_BYTES] {
@@ -177,7 +142,7 @@ impl Segment {
         self.data_bytes() <= START_BYTES as u64
     }
 
-    fn damage(&self, offset: u64) -> Error {
+    pub(super) fn damage(&self, offset: u64) -> Error {
         let name = self.meta().map_or("the open segment".into(), |meta| format!("segment {}", meta.number));
         Error::corrupt(format!("{name}: the record at byte {offset} does not check out"))
     }
@@ -305,120 +270,9 @@ pub(crate) fn note_of(record: &Record<'_>, seed: u64, offset: u64, bytes: usize)
     }
 }
 
-/// Ends a segment whose `data_bytes` were written up to `tail`: writes that, its hint, and its foot. Returns what the
-/// manifest is to say of it, with the sum; it is safe then.
-pub(crate) fn finish(
-    mut table: Box<dyn TableWriter>,
-    mut tail: Vec<u8>,
-    notes: &[Note],
-    (meta, origin): (SegmentMeta, Origin),
-    seed: u64,
-    written_bubbles: u64,
-) -> Result<SegmentMeta> {
-    let data_end = meta.data_bytes.next_multiple_of(SEGMENT_UNIT_BYTES as u64);
-    tail.resize(tail.len().next_multiple_of(SEGMENT_UNIT_BYTES), 0);
-    let from = tail.len();
-    super::hint::write(notes, &mut tail);
-    let hint = tail[from..].chunks(SEGMENT_UNIT_BYTES).fold(0, sum_with);
-    let hint_units = ((tail.len() - from) / SEGMENT_UNIT_BYTES) as u64;
-    let sums = meta.sum.map(|records| Sums { records, hint });
-    let SegmentMeta { data_bytes, records, bubble_bytes, .. } = meta;
-    let meta = SegmentMeta {
-        order: origin.order,
-        bytes: data_end + (hint_units + 1) * SEGMENT_UNIT_BYTES as u64,
-        ..meta
-    };
-    Foot { seed, data_bytes, records, bubble_bytes, hint_units, origin: Some(origin), sums }.write(&mut tail);
-    tail.chunks(READ_BYTES).try_for_each(|piece| table.append(piece))?;
-    table.finish(written_bubbles)?;
-    Ok(meta)
-}
-
-/// Reads a segment's hint, from unit to unit.
-pub(crate) struct HintReader {
-    table: Arc<dyn TableReader>,
-    /// The next unit, and the end.
-    at: u64,
-    end: u64,
-    /// Where the segment's last record ends.
-    data_bytes: u64,
-    notes: std::vec::IntoIter<Note>,
-    /// Sum of the units that were read, and the expected sum of all.
-    sum: u32,
-    expected_sum: Option<u32>,
-}
-
-/// Bytes of hints read at a time.
-const HINT_BYTES: u64 = 64 << 10;
-
-impl HintReader {
-    /// `Corrupt` if the segment's foot does not check out, or is another's: then there is no hint. `Unsupported` if the
-    /// segment is of another store, and nothing else would show that: then nothing of it is to be read.
-    pub(crate) fn open(segment: &Segment, seed: u64, reading: ReadContext<'_>) -> Result<HintReader> {
-        let Home::Table(table, meta) = &segment.home else {
-            return Err(Error::corrupt("a segment in memory has no hint"));
-        };
-        let mut unit = [0; SEGMENT_UNIT_BYTES];
-        let last = meta.bytes.checked_sub(SEGMENT_UNIT_BYTES as u64).ok_or_else(|| segment.damage(0))?;
-        reading.env.sleep_until(table.read(last, &mut unit, reading.class)?);
-        let foot = Foot::read(&unit)?;
-        // With a sum in the manifest, that shows it.
-        if foot.seed != seed && meta.sum.is_none() {
-            let what =
-                format!("segment {} is of another store: put there what belongs to this one", meta.number);
-            return Err(Error::new(Kind::Unsupported, what));
-        }
-        let is_its_own = foot.seed == seed && foot.data_bytes == meta.data_bytes && !foot.is_another(meta);
-        let at = foot.hint_at(meta.bytes).filter(|_| is_its_own);
-        let at = at.ok_or_else(|| Error::corrupt("a segment's hint is of another"))?;
-        let expected_sum = foot.sums.map(|sums| sums.hint);
-        let (data_bytes, notes) = (meta.data_bytes, Vec::new().into_iter());
-        Ok(HintReader { table: table.clone(), at, end: last, data_bytes, notes, sum: 0, expected_sum })
-    }
-
-    /// The next note; an error if the unit that it should be in does not check out.
-    pub(crate) fn next(&mut self, reading: ReadContext<'_>) -> Result<Option<Note>> {
-        while self.notes.as_slice().is_empty() && self.at < self.end {
-            let mut bytes = vec![0; HINT_BYTES.min(self.end - self.at) as usize];
-            reading.env.sleep_until(self.table.read(self.at, &mut bytes, reading.class)?);
-            let mut notes = Vec::new();
-            let read = bytes.chunks(SEGMENT_UNIT_BYTES).try_for_each(|unit| {
-                self.sum = sum_with(self.sum, unit);
-                read_unit(unit, &mut notes)
-            });
-            let is_there = |note: &Note| {
-                let end = note.offset.saturating_add(note.bytes as u64);
-                note.offset >= START_BYTES as u64 && end <= self.data_bytes
-            };
-            self.at += bytes.len() as u64;
-            let is_another =
-                self.at == self.end && self.expected_sum.is_some_and(|expected| expected != self.sum);
-            if read.is_none() || is_another || !notes.iter().all(is_there) {
-                return Err(Error::corrupt("a segment's hint does not check out"));
-            }
-            self.notes = notes.into_iter();
-        }
-        Ok(self.notes.next())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pointers_are_divided() {
-        for data_bytes in [4096, 64 << 20, (64 << 20) - 8, 1 << 30] {
-            let format = PointerFormat::new(data_bytes);
-            for (slot, offset) in [(0, 0), (format.slots() - 1, data_bytes - 8), (7, 16)] {
-                let pointer = format.pointer(slot, offset);
-                assert!(pointer < 1 << POINTER_BITS);
-                assert_eq!((format.slot(pointer), format.offset(pointer)), (slot, offset));
-            }
-        }
-        assert_eq!(PointerFormat::new(64 << 20).slots() as u64 * (64 << 20), 512 << 30);
-        assert_eq!((PointerFormat::new(0).slots(), PointerFormat::new(DATA_BYTES_MAX).slots()), (1 << 35, 1));
-    }
 
     #[test]
     fn a_segment_begins_as_one() {

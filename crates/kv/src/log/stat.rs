@@ -1,9 +1,9 @@
 //! Statistics of a log store.
 
 use super::core::Core;
+use crate::freewrite::Reuse;
 use crate::lifetime::Lifetime;
 use crate::media::{Placement, Sharing};
-use crate::options::Reuse;
 use vellum_base::LedgerSnapshot;
 use vellum_base::sync::atomic::Ordering::Relaxed;
 
@@ -46,7 +46,7 @@ pub struct StoreStat {
     pub reuse_mode: Reuse,
     /// How the medium shares bytes between two tables; [`Sharing::None`] unless relinking was asked for.
     pub sharing: Sharing,
-    /// Bytes of a unit ([`super::Options::unit_bytes`]).
+    /// Bytes of a unit ([`crate::ReuseOptions::unit_bytes`]).
     pub unit_bytes: u64,
     /// How segments are placed on superblocks; `None` except on flash.
     pub placement: Option<Placement>,

@@ -11,9 +11,8 @@ use crate::durable::Durable;
 use crate::journal::Edit;
 use crate::key::check_key;
 use crate::map::{Map, Show, Verified};
-use crate::media::{Media, ReadOnly};
+use crate::media::Media;
 use crate::options::Durability;
-use crate::reason;
 use std::fmt;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Kind, Result};
@@ -39,38 +38,6 @@ pub struct Store {
     pub(crate) core: Arc<Core>,
 }
 
-/// How long values may be. On a small medium segments are small, and so is the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ValueLimit {
-    /// Largest value in bytes.
-    pub bytes: usize,
-    /// What the limit would be if there were more room.
-    pub bytes_with_room: usize,
-}
-
-impl ValueLimit {
-    fn of(media: &Arc<dyn Media>, options: &Options) -> ValueLimit {
-        let of = |media: &dyn Media| Limits::new(media, options).value_bytes_max;
-        // A read-only medium does not say how much room there is.
-        ValueLimit { bytes: of(&**media), bytes_with_room: of(&ReadOnly(media.clone())) }
-    }
-
-    /// An error if a value of `bytes` bytes is too long: [`Kind::NoSpace`] if more room would help, else
-    /// [`Kind::Invalid`].
-    pub fn check(&self, bytes: usize) -> Result<()> {
-        let most = self.bytes;
-        let error = match bytes {
-            _ if bytes <= most => return Ok(()),
-            _ if bytes <= self.bytes_with_room => Error::new(
-                Kind::NoSpace,
-                format!("a value of {bytes} bytes: with as little room as there is here, {most} is the most"),
-            ),
-            _ => Error::invalid(format!("a value of {bytes} bytes: {most} is the most here")),
-        };
-        Err(error.because(reason::VALUE_TOO_LONG))
-    }
-}
-
 impl Store {
     /// Opens the store on `media`, or creates one if there is none and [`Options::create_if_missing`] is set.
     pub fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, options: Options) -> Result<Store> {
@@ -79,20 +46,11 @@ impl Store {
         Ok(Store { core })
     }
 
-    /// The limit of values for a store on `media`, whether it exists yet or not.
-    pub fn value_limit_on(media: &Arc<dyn Media>, options: &Options) -> ValueLimit {
-        ValueLimit::of(media, options)
-    }
-
     /// An error if a store on `media`, whether it exists yet or not, is too small for the batch.
-    pub fn check_batch_on(media: &dyn Media, options: &Options, batch: &Batch) -> Result<()> {
-        Limits::new(media, options).check_batch(batch)
-    }
-
-    /// The limit of values of this store.
-    pub fn value_limit(&self) -> ValueLimit {
-        let Core { limits, media, options, .. } = &*self.core;
-        ValueLimit { bytes: limits.value_bytes_max, ..ValueLimit::of(media, options) }
+    pub fn check_batch_on(media: &Arc<dyn Media>, options: &Options, batch: &Batch) -> Result<()> {
+        let limits = Limits::new(&**media, options);
+        limits.check_value(batch.value_bytes_max(), media, options)?;
+        limits.check_batch(batch)
     }
 
     /// Iterates over all keys in no order. A key that is present and unchanged throughout is seen once; of one that is
@@ -184,6 +142,9 @@ impl Map for Store {
     }
     fn value_bytes_max(&self) -> usize {
         self.core.limits.value_bytes_max
+    }
+    fn check_value(&self, bytes: usize) -> Result<()> {
+        self.core.limits.check_value(bytes, &self.core.media, &self.core.options)
     }
     /// Each entry counts 16 bytes more here than in [`Batch::bytes`].
     fn batch_bytes_max(&self) -> usize {

@@ -2,9 +2,11 @@
 
 use super::core::Core;
 use super::hint::{HASH_BITS, Note};
+use super::hint_reader::HintReader;
 use super::index::Pointer;
-use super::open::{read_logs, state_of, take_batch};
-use super::segment::{HintReader, ReadContext, Segment};
+use super::replay::{read_logs, take_batch};
+use super::segment::{ReadContext, Segment};
+use super::state::state_of;
 use crate::journal::{Area, AreaKind, Ending, Payload, Records};
 use crate::manifest::{self, Current};
 use crate::map::Verified;
@@ -49,8 +51,8 @@ impl Core {
     /// The manifest on the medium says what this store thinks.
     fn verify_manifest(&self) -> Result<()> {
         let manifest = self.manifest.lock();
-        let bytes = self.media.current()?.ok_or_else(|| Error::corrupt("CURRENT is missing"))?;
-        let state = state_of(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
+        let current = Current::of_store(&*self.media)?;
+        let state = state_of(manifest::read(&*self.media, current)?)?;
         match state.segments == manifest.segments && state.seed == self.seed {
             true => Ok(()),
             false => Err(Error::corrupt("the manifest does not say what is in force")),
@@ -59,8 +61,7 @@ impl Core {
 
     /// An error if a log ends though something follows.
     fn verify_logs_strictly(&self) -> Result<()> {
-        let Some(bytes) = self.media.current()? else { return Ok(()) };
-        let current = Current::decode(&bytes)?;
+        let Some(current) = Current::of(&*self.media)? else { return Ok(()) };
         let state = state_of(manifest::read(&*self.media, current)?)?;
         let how = (Some(current.store), Ending::Strict);
         read_logs(&*self.media, &self.media.areas()?, &state, how).map(drop)

@@ -12,7 +12,7 @@
 //! 2. `visible` advances only after the entries are in the memtable.
 
 use crate::durable::Durable;
-use crate::freewrite::in_force;
+use crate::freewrite::{Reuse, in_force};
 use crate::journal::{Edit, Floors, Wal};
 use crate::key::{EntryKind, LookupKey, Stamp};
 use crate::lifetime::{Counts, Lifetime};
@@ -28,7 +28,7 @@ use crate::lsm::writer::Writer;
 use crate::manifest::Manifest;
 use crate::media::{Media, Sharing};
 use crate::obsolete::Obsolete;
-use crate::options::{Options, Reuse};
+use crate::options::Options;
 use crate::shared::{Health, Shared};
 use crate::swap::{ArcSwap, Guard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -281,19 +281,19 @@ impl Core {
 
     /// How leaves that do not have to change are treated now.
     pub(crate) fn reuse(&self) -> Reuse {
-        in_force(self.options.reuse, &*self.media)
+        in_force(self.options.reuse.mode, &*self.media)
     }
 
     /// True if even islands are cloned that are too short for that by default, to reduce wear at the cost of time.
     /// Leaves are narrow then, so that more of them stay unchanged.
     pub(crate) fn clones_short_islands(&self) -> bool {
-        let is_short = self.options.island_bytes_min < Some(Sharing::Reflink.island_bytes_min());
+        let is_short = self.options.reuse.island_bytes_min < Some(Sharing::Reflink.island_bytes_min());
         self.sharing == Sharing::Reflink && self.reuse() == Reuse::Relink && is_short
     }
 
     /// True if tables have larger units than they must, of which more may stay empty.
     pub(crate) fn has_large_units(&self) -> bool {
-        self.options.unit_bytes.is_some_and(|bytes| bytes > self.media.shape().unit_bytes)
+        self.options.reuse.unit_bytes.is_some_and(|bytes| bytes > self.media.shape().unit_bytes)
     }
 
     /// Counters since the store was created.

@@ -1,6 +1,6 @@
 //! Limits of a store, which follow from its options and its medium.
 
-use crate::batch::{Batch, at_most};
+use crate::batch::{Batch, at_most, check_value_bytes};
 use crate::journal::PAYLOAD_BYTES_MAX;
 use crate::key::KEY_BYTES_MAX;
 use crate::lsm::compaction::longest_of_piece;
@@ -128,7 +128,7 @@ impl Limits {
     /// An error if key or value exceeds its limit.
     pub(crate) fn check_entry(&self, key_bytes: usize, value_bytes: usize) -> Result<()> {
         at_most("a key", key_bytes, self.key_bytes_max)?;
-        at_most("a value", value_bytes, self.value_bytes_max)
+        check_value_bytes(value_bytes, self.value_bytes_max)
     }
 
     /// An error if a batch, or an entry of it, exceeds its limit.

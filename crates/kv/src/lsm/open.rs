@@ -1,6 +1,6 @@
 //! Opening a store: from options and a medium to [`Core`].
 
-use crate::freewrite::{ReuseOptions, UnitBounds};
+use crate::freewrite::UnitBounds;
 use crate::journal::{Area, COMPARATOR, Edit, Ending, Wal};
 use crate::lifetime::{Counts, Lifetime};
 use crate::lsm::cache::Cache;
@@ -10,7 +10,7 @@ use crate::lsm::limits::Limits;
 use crate::lsm::recover::{Recovered, recover};
 use crate::lsm::table::{Library, Warmed};
 use crate::lsm::writer::Writer;
-use crate::manifest::Manifest;
+use crate::manifest::{self, Manifest};
 use crate::media::{Media, ReadOnly, Sharing, check_shape, refused};
 use crate::options::{CachePolicy, Options, Rules};
 use crate::shared::Shared;
@@ -28,7 +28,9 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
         media.check_writable()?;
     }
     let limits = Limits::fit(&*media, &mut options)?;
-    let sharing = sharing(&*media, &mut options, &limits)?;
+    let unit_bounds = UnitBounds { bytes: limits.table_bytes, ..UnitBounds::of(&media.shape()) };
+    let sharing;
+    (options.reuse, sharing) = options.reuse.settle(&*media, unit_bounds, options.read_only)?;
     let is_ours = options.rules == Rules::Vellum && options.cache_policy == CachePolicy::CompactionAware;
     let new_cache = if is_ours { Cache::with_visits } else { Cache::new };
     let library = Arc::new(Library {
@@ -70,23 +72,9 @@ pub(crate) fn open(media: Arc<dyn Media>, env: Arc<dyn Env>, mut options: Option
     Ok(core)
 }
 
-/// How the medium shares leaves, if that is wanted. Puts the mode in force into the options.
-fn sharing(media: &dyn Media, options: &mut Options, limits: &Limits) -> Result<Sharing> {
-    let Options { reuse, caps, unit_bytes, island_bytes_min, .. } = *options;
-    let reuse_options = ReuseOptions { reuse, caps, unit_bytes, island_bytes_min };
-    let unit_bounds = UnitBounds { bytes: limits.table_bytes, ..UnitBounds::of(&media.shape()) };
-    let (reuse_options, sharing) = reuse_options.settle(media, unit_bounds, options.read_only)?;
-    (options.reuse, options.unit_bytes) = (reuse_options.reuse, reuse_options.unit_bytes);
-    options.island_bytes_min = reuse_options.island_bytes_min;
-    Ok(sharing)
-}
-
 /// Creates an empty store: a manifest, then CURRENT.
 fn create(media: &Arc<dyn Media>, library: &Arc<Library>, limits: &Limits) -> Result<Recovered> {
-    // An earlier creation may have been interrupted.
-    media.areas()?.into_iter().try_for_each(|area| media.remove_area(area))?;
-    let mut manifest = Manifest::new(media.clone(), library.env.random(), COMPARATOR, None);
-    manifest.append(&Edit::default(), || Edit { next_number: Some(2), ..Edit::default() }, || 1)?;
+    manifest::create(media, library.env.random(), COMPARATOR, Edit::default())?;
     let made = recover(&**media, library, limits, Ending::Torn)?;
     let made = made.ok_or_else(|| Error::new(Kind::Io, "the store that was just made is gone"))?;
     // The bytes written for it are in the ledger of the medium, so they must not count twice.

@@ -58,10 +58,9 @@ pub(crate) fn recover(
     ending: Ending,
 ) -> Result<Option<Recovered>> {
     let (areas, tables) = (media.areas()?, media.tables()?);
-    let Some(bytes) = media.current()? else {
+    let Some(current) = Current::of(media)? else {
         return no_current(&areas, &tables).map(|()| None);
     };
-    let current = Current::decode(&bytes)?;
     let state = state_of(manifest::read(media, current)?)?;
     let version = open_tables(&state, media, library)?;
     let logs = read_logs(media, &areas, &state, (Some(current.store), ending))?;

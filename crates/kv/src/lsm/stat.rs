@@ -1,10 +1,10 @@
 //! Statistics of a store.
 
+use crate::freewrite::Reuse;
 use crate::journal::LEVELS;
 use crate::lifetime::Lifetime;
 use crate::lsm::core::Core;
 use crate::media::{Placement, Sharing};
-use crate::options::Reuse;
 use std::collections::BTreeMap;
 use vellum_base::LedgerSnapshot;
 use vellum_base::sync::atomic::Ordering::Relaxed;
@@ -59,7 +59,7 @@ pub struct StoreStat {
     pub reuse_mode: Reuse,
     /// How the medium shares bytes between two tables; [`Sharing::None`] unless relinking was asked for.
     pub sharing: Sharing,
-    /// Unit of new tables, in bytes ([`crate::Options::unit_bytes`]).
+    /// Unit of new tables, in bytes ([`crate::ReuseOptions::unit_bytes`]).
     pub unit_bytes: u64,
     /// How tables are placed on superblocks; `None` except on flash.
     pub placement: Option<Placement>,
@@ -120,7 +120,7 @@ impl Core {
             discarded: self.counts.discarded.load(Relaxed),
             reuse_mode: self.reuse(),
             sharing: if self.media.sharing_refused() { Sharing::None } else { self.sharing },
-            unit_bytes: self.options.unit_bytes.unwrap_or(self.media.shape().unit_bytes),
+            unit_bytes: self.options.reuse.unit_bytes.unwrap_or(self.media.shape().unit_bytes),
             placement: self.media.placement(),
             kept_logs: kept.len(),
             kept_log_bytes: kept.values().sum(),

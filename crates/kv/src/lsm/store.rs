@@ -59,14 +59,9 @@ impl Store {
         Ok(Store { core })
     }
 
-    /// Largest value in bytes of a store on `media`, whether it exists yet or not.
-    pub fn value_bytes_max_on(media: &dyn Media, options: &Options) -> usize {
-        Limits::new(media, options).value_bytes_max
-    }
-
     /// An error if a store on `media`, whether it exists yet or not, is too small for the batch.
-    pub fn check_batch_on(media: &dyn Media, options: &Options, batch: &Batch) -> Result<()> {
-        Limits::new(media, options).check_batch(batch)
+    pub fn check_batch_on(media: &Arc<dyn Media>, options: &Options, batch: &Batch) -> Result<()> {
+        Limits::new(&**media, options).check_batch(batch)
     }
 
     /// A read-only view of the store as it is now, valid as long as the snapshot is held.

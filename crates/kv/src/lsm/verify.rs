@@ -82,8 +82,7 @@ fn verify_log(media: &dyn Media, area: Area, store: Option<u64>, bytes_max: Opti
 impl Core {
     /// An error if a log ends though something follows.
     fn verify_logs_strictly(&self) -> Result<()> {
-        let Some(bytes) = self.media.current()? else { return Ok(()) };
-        let current = Current::decode(&bytes)?;
+        let Some(current) = Current::of(&*self.media)? else { return Ok(()) };
         let state = state_of(manifest::read(&*self.media, current)?)?;
         let how = (Some(current.store), Ending::Strict);
         read_logs(&*self.media, &self.media.areas()?, &state, how).map(drop)
@@ -92,10 +91,8 @@ impl Core {
     /// Compares the manifest with the current version.
     fn verify_manifest(&self) -> Result<()> {
         let held = self.manifest.lock();
-        let Some(bytes) = self.media.current()? else {
-            return Err(Error::corrupt("CURRENT is missing"));
-        };
-        let state = state_of(manifest::read(&*self.media, Current::decode(&bytes)?)?)?;
+        let current = Current::of_store(&*self.media)?;
+        let state = state_of(manifest::read(&*self.media, current)?)?;
         let version = self.view.load().version.clone();
         drop(held);
         for level in 0..LEVELS {

@@ -25,6 +25,7 @@ mod rehearsal;
 mod tables;
 mod zones;
 
+pub use crate::journal::{Area, AreaKind};
 pub use areas::{AreaReader, AreaWriter, Areas};
 pub(crate) use dir::fuzzed as fuzzed_tail;
 pub use dir::{Directory, DirectoryOptions, Files, Handle, Mapping, Memory};

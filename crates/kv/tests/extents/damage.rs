@@ -3,7 +3,8 @@
 use super::{INTENT, UNIT, content, contents, contents_of, flash, open};
 use std::sync::Arc;
 use vellum_base::{BlockAddr, Env, Flash, IoClass, Kind, PageAddr, RealEnv};
-use vellum_kv::{FlashMedia, Media, Sharing, Stored, Tables};
+use vellum_kv::media::{Sharing, Stored, Tables};
+use vellum_kv::{FlashMedia, Media};
 use vellum_media::nand::{Fault, Nand, NandParams};
 
 /// A table of its own units alone, or of one unit of each of these besides. How many bytes of these stay.

@@ -11,7 +11,8 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::{BlockState, Cause, Env, Flash, Geometry, IoClass, Kind, Result};
-use vellum_kv::{FlashMedia, Intent, Media, Parallelism, Relinking, Schedule, Stored, Tables};
+use vellum_kv::media::{Intent, Parallelism, Relinking, Schedule, Stored, Tables};
+use vellum_kv::{FlashMedia, Media};
 use vellum_media::nand::{Fault, Nand, NandParams};
 use vellum_sim::Sim;
 

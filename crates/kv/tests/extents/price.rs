@@ -4,7 +4,8 @@ use super::damage::write;
 use super::{INTENT, UNIT, contents, contents_of, flash, open};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, IoClass, RealEnv};
-use vellum_kv::{FlashMedia, Intent, Media, Relinking, Stored, TableWriter, Tables};
+use vellum_kv::media::{Intent, Relinking, Stored, TableWriter, Tables};
+use vellum_kv::{FlashMedia, Media};
 use vellum_media::nand::{Nand, NandParams};
 
 /// On each of so many superblocks one unit is left, and on that of table 1000 so many of 61.

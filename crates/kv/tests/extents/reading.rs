@@ -3,7 +3,7 @@
 use super::{INTENT, Unit, contents_of, flash, open};
 use std::sync::Arc;
 use vellum_base::{Env, Flash, IoClass, RealEnv};
-use vellum_kv::{Schedule, Stored, Tables};
+use vellum_kv::media::{Schedule, Stored, Tables};
 use vellum_media::nand::NandParams;
 
 const PAGE_BYTES: u32 = 16384;

@@ -17,8 +17,9 @@ use shuttle::thread;
 use std::sync::Arc;
 use stirred::{StirredEnv, stir};
 use vellum_base::{Geometry, Kind};
+use vellum_kv::media::AreaKind;
 use vellum_kv::{
-    AreaKind, Batch, Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Map, Media, Options, Store,
+    Batch, Bounds, Directory, DirectoryOptions, Durability, FlashMedia, Map, Media, Options, Store,
 };
 use vellum_media::nand::{Nand, NandParams};
 

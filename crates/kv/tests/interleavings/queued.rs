@@ -3,7 +3,8 @@
 use crate::stirred::{StirredEnv, stir};
 use crate::{change_beside_readers, flash, pair_at, put_pair};
 use std::sync::Arc;
-use vellum_kv::{Durability, FlashMedia, Map, Options, Schedule, Store};
+use vellum_kv::media::Schedule;
+use vellum_kv::{Durability, FlashMedia, Map, Options, Store};
 use vellum_media::nand::Nand;
 
 fn open(flash: &Arc<Nand>) -> Store {

@@ -39,8 +39,9 @@ impl Lives<'_> {
         let mut options = of_seed(self.rng.random_range(0..1000));
         options.segment_bytes = 64 << self.rng.random_range(10..13);
         // Turned on and off it may share so much that there is room for no step (decision 24).
-        options.reuse = if options.reuse == Reuse::Relink { Reuse::Off } else { options.reuse };
-        options.unit_bytes = None;
+        options.reuse.mode =
+            if options.reuse.mode == Reuse::Relink { Reuse::Off } else { options.reuse.mode };
+        options.reuse.unit_bytes = None;
         self.store.take();
         self.store.insert(Store::open(media(), env, options).unwrap())
     }
@@ -73,7 +74,7 @@ impl Lives<'_> {
                 (n..n + 4).for_each(|n| drop(self.model.remove(&key(n))));
             }
             _ => {
-                let most = self.value_bytes_max.min(store.value_limit().bytes);
+                let most = self.value_bytes_max.min(store.value_bytes_max());
                 let value = vec![n as u8; self.rng.random_range(0..most)];
                 store.put(&key(n), &value)?;
                 self.model.insert(key(n), value);

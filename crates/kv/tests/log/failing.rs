@@ -8,7 +8,8 @@ use crate::reuse::Spy;
 use std::sync::Arc;
 use vellum_base::{Kind, RealEnv};
 use vellum_kv::log::{Options, Store};
-use vellum_kv::{Batch, Directory, DirectoryOptions, Durability, Map, Tables};
+use vellum_kv::media::Tables;
+use vellum_kv::{Batch, Directory, DirectoryOptions, Durability, Map};
 
 fn on(files: &Doubtful, options: Options) -> Store {
     let how = DirectoryOptions { table_bytes: 64 << 10 };

@@ -59,7 +59,7 @@ fn a_log_store_on_full_flash_takes_deletes_and_then_puts() {
 fn full_for_a_while(nth: u64, reuse: Reuse) -> bool {
     let files = Doubtful::default();
     let env: Arc<dyn Env> = RealEnv::new();
-    let options = Options { reuse, garbage_share: 1.1, collect_max: 1, ..small() };
+    let options = Options { reuse: reuse.into(), garbage_share: 1.1, collect_max: 1, ..small() };
     let open = || {
         let how = DirectoryOptions { table_bytes: 64 << 10 };
         Store::open(Directory::on(Arc::new(files.clone()), how), env.clone(), options.clone())
@@ -183,7 +183,7 @@ fn the_ledger_of_a_log_store_equals_the_device() {
     use vellum_base::Flash;
     let flash = flash(1);
     let media = FlashMedia::open(flash.clone(), RealEnv::new()).unwrap();
-    let options = Options { segment_bytes: 1 << 20, reuse: Reuse::Relink, ..small() };
+    let options = Options { segment_bytes: 1 << 20, reuse: Reuse::Relink.into(), ..small() };
     let store = open_with(media.clone(), options).unwrap();
     for n in 0..9000 {
         store.put(&key(n * 7919 % 4000), &[n as u8; 300]).unwrap();

@@ -4,7 +4,7 @@ use crate::harness::{Compared, Model};
 use std::sync::Arc;
 use vellum_base::{Env, RealEnv, Result};
 use vellum_kv::log::{Options, Store};
-use vellum_kv::{Caps, Map, Media, Reuse};
+use vellum_kv::{Caps, Map, Media, Reuse, ReuseOptions};
 
 /// Everything happens all the time: segments of 64 KiB.
 pub(crate) fn small() -> Options {
@@ -13,13 +13,14 @@ pub(crate) fn small() -> Options {
 
 /// Options that change no answer, others for every seed.
 pub(crate) fn of_seed(seed: u64) -> Options {
-    let reuse = [Reuse::Off, Reuse::Bubbles, Reuse::Relink][(seed % 3) as usize];
+    let mode = [Reuse::Off, Reuse::Bubbles, Reuse::Relink][(seed % 3) as usize];
     let caps = if (seed / 3).is_multiple_of(2) { Caps { bubble: 1.0, global: 1.0 } } else { Caps::default() };
     let garbage_share = [0.1, 0.4, 0.7][(seed / 6 % 3) as usize];
     let (unit_bytes, segment_bytes) =
         [(None, small().segment_bytes), (Some(8 << 10), 128 << 10)][(seed / 18 % 2) as usize];
     let collect_max = 1 + (seed % 5) as usize;
-    Options { reuse, caps, unit_bytes, garbage_share, collect_max, segment_bytes, ..small() }
+    let reuse = ReuseOptions { caps, unit_bytes, ..mode.into() };
+    Options { reuse, garbage_share, collect_max, segment_bytes, ..small() }
 }
 
 pub(crate) fn open_with(media: Arc<dyn Media>, options: Options) -> Result<Store> {

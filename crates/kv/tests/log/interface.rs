@@ -21,7 +21,7 @@ fn pair(n: u32, round: u32) -> (Vec<u8>, Vec<u8>) {
 #[test]
 fn writers_readers_and_collecting_beside_one_another() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { reuse: Reuse::Bubbles, garbage_share: 0.2, ..small() };
+    let options = Options { reuse: Reuse::Bubbles.into(), garbage_share: 0.2, ..small() };
     let store = open_with(directory(dir.path()), options.clone()).unwrap();
     let keys = 400;
     std::thread::scope(|scope| {

@@ -208,7 +208,7 @@ fn a_segment_that_the_last_edit_told_of_is_not_given_up() {
 fn what_was_being_collected_is_left_out() {
     let dir = tempfile::tempdir().unwrap();
     // Collected when asked to.
-    let options = Options { reuse: Reuse::Off, garbage_share: 2.0, ..small() };
+    let options = Options { reuse: Reuse::Off.into(), garbage_share: 2.0, ..small() };
     let store = open_with(directory(dir.path()), options.clone()).unwrap();
     (0..60u8).for_each(|n| store.put(&[n], &[n; 900]).unwrap());
     store.flush().unwrap();

@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use vellum_base::{Avoided, Cause, Env, Nanos, RealEnv};
 use vellum_kv::log::{Options, Store, StoreStat};
-use vellum_kv::{Caps, FlashMedia, Map, Media, Reuse};
+use vellum_kv::{Caps, FlashMedia, Map, Media, Reuse, ReuseOptions};
 use vellum_media::nand::Nand;
 use vellum_sim::Sim;
 
@@ -75,8 +75,10 @@ proptest! {
         global in 0.0f64..0.3,
         unit_bytes in prop::sample::select(vec![4096u64, 8192, 16384]),
     ) {
-        let reuse = if paper { Reuse::Bubbles } else { Reuse::Relink };
-        let options = Options { reuse, caps: Caps { bubble, global }, unit_bytes: Some(unit_bytes), ..small() };
+        let mode = if paper { Reuse::Bubbles } else { Reuse::Relink };
+        let caps = Caps { bubble, global };
+        let reuse = ReuseOptions { caps, unit_bytes: Some(unit_bytes), ..mode.into() };
+        let options = Options { reuse, ..small() };
         let (stat, seen) = collected(seed, value_bytes, run, 0.04, options);
         prop_assert!(seen.bits.is_multiple_of(unit_bytes), "{:x} is not whole units", seen.bits);
         let told = if paper { 0 } else { stat.since_opened.reuse().kept_bytes };
@@ -92,8 +94,8 @@ proptest! {
 
 #[test]
 fn a_few_overwrites_leave_most_as_it_is() {
-    let at = |reuse| {
-        let (stat, _) = collected(7, 500, 20, 0.04, Options { reuse, ..small() });
+    let at = |reuse: Reuse| {
+        let (stat, _) = collected(7, 500, 20, 0.04, Options { reuse: reuse.into(), ..small() });
         (stat.copied_bytes, stat.copied_bytes - stat.since_opened.reuse().kept_bytes)
     };
     let ((off, all), (_, paper), (_, ours)) = (at(Reuse::Off), at(Reuse::Bubbles), at(Reuse::Relink));
@@ -134,7 +136,7 @@ fn almost_full(flash: &Arc<Nand>, left: usize, model: &mut Model) {
 const FILLING: usize = 764;
 
 fn on_flash() -> Options {
-    Options { segment_bytes: 256 << 10, garbage_share: 0.2, reuse: Reuse::Relink, ..small() }
+    Options { segment_bytes: 256 << 10, garbage_share: 0.2, reuse: Reuse::Relink.into(), ..small() }
 }
 
 /// A table has less room than it had when its segment was begun, once others list what is gone.

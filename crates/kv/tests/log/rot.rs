@@ -10,7 +10,7 @@ use vellum_kv::log::{Options, Store};
 use vellum_kv::{Batch, Durability, FlashMedia, Map, Reuse};
 
 fn options() -> Options {
-    Options { reuse: Reuse::Relink, garbage_share: 0.9, ..small() }
+    Options { reuse: Reuse::Relink.into(), garbage_share: 0.9, ..small() }
 }
 
 pub(crate) fn open(dir: &Path) -> Result<Store> {

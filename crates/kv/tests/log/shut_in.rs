@@ -18,7 +18,7 @@ fn key(n: u32) -> Vec<u8> {
 }
 
 fn options(reuse: Reuse) -> Options {
-    Options { segment_bytes: 1 << 20, reuse, ..Options::default() }
+    Options { segment_bytes: 1 << 20, reuse: reuse.into(), ..Options::default() }
 }
 
 /// Opens one store again and again, on flash or in a small directory.
@@ -145,7 +145,7 @@ fn relinking_on(geometry: Geometry, segment_bytes: u64) -> (Arc<Nand>, impl Fn()
     let (of_store, reuse) = (flash.clone(), Reuse::Relink);
     let open = move || {
         let media = FlashMedia::open(of_store.clone(), RealEnv::new()).unwrap();
-        open_with(media, Options { segment_bytes, reuse, ..Options::default() }).unwrap()
+        open_with(media, Options { segment_bytes, reuse: reuse.into(), ..Options::default() }).unwrap()
     };
     (flash, open)
 }

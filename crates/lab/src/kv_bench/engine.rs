@@ -5,7 +5,7 @@ use super::{log, ours, peers};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vellum_base::{Env, Error, Result};
-use vellum_kv::{Caps, Durability, Reuse};
+use vellum_kv::{Durability, ReuseOptions};
 
 /// A store in a directory. Each client has its own session.
 pub trait Engine: Send + Sync {
@@ -88,13 +88,7 @@ pub struct Setup {
     /// Filter bits per key, for engines with that option.
     pub filter_bits: u32,
     /// How our compaction treats leaves that it need not change.
-    pub reuse: Reuse,
-    /// See [`vellum_kv::Options::caps`].
-    pub caps: Caps,
-    /// See [`vellum_kv::Options::unit_bytes`].
-    pub unit_bytes: Option<u64>,
-    /// See [`vellum_kv::Options::island_bytes_min`].
-    pub island_bytes_min: Option<u64>,
+    pub reuse: ReuseOptions,
     /// Further options for our engine, by name.
     pub vellum_options: Vec<(String, u64)>,
     /// Further options for the tuned RocksDB, in its own text form.

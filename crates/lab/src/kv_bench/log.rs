@@ -19,13 +19,10 @@ pub fn open(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine>> {
         // One is filled while another is written.
         segment_bytes: (setup.memtable_bytes * setup.memtables / 2) as u64,
         reuse: setup.reuse,
-        caps: setup.caps,
-        unit_bytes: setup.unit_bytes,
-        island_bytes_min: setup.island_bytes_min,
         ..Options::default()
     };
     let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
-    check_sharing(&*media, setup.reuse, setup.unit_bytes)?;
+    check_sharing(&*media, &setup.reuse)?;
     let store = Store::open(media, env.clone(), options)?;
     Ok(Arc::new(Ours { store, durability: setup.durability, uncalled: false }))
 }

@@ -18,7 +18,7 @@ pub const FLASH_MEMTABLE_BYTES_MAX: usize = 25 << 20;
 /// Opens the store that `setup` describes, with files mapped into memory or else read and written.
 pub fn open(setup: &Setup, env: &Arc<dyn Env>, map_files: bool) -> Result<Arc<dyn Engine>> {
     let media = Directory::open(&setup.dir, DirectoryOptions::default())?;
-    check_sharing(&*media, setup.reuse, setup.unit_bytes)?;
+    check_sharing(&*media, &setup.reuse)?;
     let store = Store::open(media, env.clone(), Options { map_files, ..options(setup)? })?;
     Ok(Arc::new(Ours { store, durability: setup.durability, uncalled: map_files }))
 }
@@ -33,7 +33,7 @@ pub fn open_on_flash(setup: &Setup, env: &Arc<dyn Env>) -> Result<Arc<dyn Engine
         false => new_flash(setup, &path)?,
     });
     let media = FlashMedia::open(flash, env.clone())?;
-    check_sharing(&*media, setup.reuse, setup.unit_bytes)?;
+    check_sharing(&*media, &setup.reuse)?;
     let store = Store::open(media, env.clone(), options(setup)?)?;
     Ok(Arc::new(Ours { store, durability: setup.durability, uncalled: true }))
 }
@@ -69,9 +69,6 @@ fn options(setup: &Setup) -> Result<Options> {
         filter_bits_per_key: setup.filter_bits,
         compression: [compression; _],
         reuse: setup.reuse,
-        caps: setup.caps,
-        unit_bytes: setup.unit_bytes,
-        island_bytes_min: setup.island_bytes_min,
         ..Options::default()
     };
     for (name, value) in &setup.vellum_options {

@@ -174,9 +174,6 @@ mod tests {
                 filter_bits: 10,
                 vellum_options: if has_order { vec![("level0_compact".into(), 3)] } else { Vec::new() },
                 reuse: Default::default(),
-                caps: Default::default(),
-                unit_bytes: None,
-                island_bytes_min: None,
                 rocksdb_options: "level0_file_num_compaction_trigger=3".into(),
             };
             let engine = kind.open(&setup, &env).unwrap();

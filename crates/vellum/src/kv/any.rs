@@ -5,7 +5,7 @@ use crate::reason::{COMPRESSES_NOTHING, OTHER_ENGINE};
 use std::path::Path;
 use std::sync::Arc;
 use vellum_base::{Env, Error, RealEnv, Result};
-use vellum_kv::{Batch, Engine, Map, Media, check_sharing, log, reason};
+use vellum_kv::{Batch, Engine, Map, Media, check_sharing, log};
 
 /// Segments of a log store are smaller than memtables by this factor: three of them are in memory at a time.
 const SEGMENTS_A_MEMTABLE: u64 = 2;
@@ -50,7 +50,7 @@ impl AnyStore {
         batch: &Batch,
     ) -> Result<AnyStore> {
         if !options.read_only {
-            check_sharing(&*media, options.reuse, options.unit_bytes)?;
+            check_sharing(&*media, &options.reuse)?;
         }
         let env: Arc<dyn Env> = RealEnv::new();
         let is = Engine::of(&*media)?;
@@ -81,16 +81,6 @@ impl AnyStore {
         }
     }
 
-    /// Fails, with the reason, if it cannot hold a value of this many bytes.
-    pub fn check_value(&self, bytes: usize) -> Result<()> {
-        match self {
-            AnyStore::Lsm(store) => at_most(bytes, store.value_bytes_max()),
-            // The reason costs a look at the medium, which those that fit should not pay for.
-            AnyStore::Log(store) if bytes <= store.value_bytes_max() => Ok(()),
-            AnyStore::Log(store) => store.value_limit().check(bytes),
-        }
-    }
-
     /// The common interface of both engines.
     pub fn map(&self) -> &dyn Map {
         match self {
@@ -116,27 +106,9 @@ impl AnyStore {
 
 /// Fails if a store that is yet to be made could not take this batch.
 fn would_take(engine: Engine, media: &Arc<dyn Media>, options: &Options, batch: &Batch) -> Result<()> {
-    let value_bytes = batch.value_bytes_max();
     match engine {
-        Engine::Lsm => {
-            at_most(value_bytes, vellum_kv::Store::value_bytes_max_on(&**media, options))?;
-            vellum_kv::Store::check_batch_on(&**media, options, batch)
-        }
-        Engine::Log => {
-            let options = log_options(options);
-            log::Store::value_limit_on(media, &options).check(value_bytes)?;
-            log::Store::check_batch_on(&**media, &options, batch)
-        }
-    }
-}
-
-fn at_most(value_bytes: usize, most: usize) -> Result<()> {
-    match value_bytes <= most {
-        true => Ok(()),
-        false => {
-            let what = format!("a value of {value_bytes} bytes: {most} is the most here");
-            Err(Error::invalid(what).because(reason::VALUE_TOO_LONG))
-        }
+        Engine::Lsm => vellum_kv::Store::check_batch_on(media, options, batch),
+        Engine::Log => log::Store::check_batch_on(media, &log_options(options), batch),
     }
 }
 
@@ -147,9 +119,6 @@ fn log_options(options: &Options) -> log::Options {
         strict_log: options.strict_log,
         segment_bytes: options.memtable_bytes as u64 / SEGMENTS_A_MEMTABLE,
         reuse: options.reuse,
-        caps: options.caps,
-        unit_bytes: options.unit_bytes,
-        island_bytes_min: options.island_bytes_min,
         cpu: options.cpu,
         ..log::Options::default()
     }

@@ -19,7 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result};
-use vellum_kv::{Areas, Directory, DirectoryOptions, Tables, ZoneMedia, check_current, reason};
+use vellum_kv::media::{Areas, Tables};
+use vellum_kv::{Directory, DirectoryOptions, ZoneMedia, check_current, reason};
 
 const UNFINISHED: &str = "UNFINISHED";
 const CURRENT: &str = Directory::CURRENT;

@@ -34,7 +34,7 @@ fn a_store_on_a_block_device_that_nobody_else_may_use() {
 /// Fills a store with runs of keys, and merges it; returns what compaction kept without writing it.
 fn clustered(path: &Path, reuse: Reuse) -> u64 {
     let options = Options {
-        reuse,
+        reuse: reuse.into(),
         memtable_bytes: 1 << 20,
         level1_bytes: 4 << 20,
         level0_compact: 4,

@@ -3,12 +3,12 @@
 use super::output::{FinishedSegment, Output, Part, Source};
 use super::{ORDERS, PickedSegments};
 use crate::freewrite::Planner;
+use crate::freewrite::Reuse;
 use crate::log::core::Core;
 use crate::log::foot::Origin;
 use crate::log::hint::Note;
 use crate::log::index::Pointer;
 use crate::log::segment::{ReadContext, Segment, note_of};
-use crate::options::Reuse;
 use crate::prefetch::Prefetch;
 use crate::sum::sum_with;
 use std::collections::BTreeMap;
@@ -217,8 +217,11 @@ impl<'a> Collection<'a> {
         if self.reuse == Reuse::Off {
             begun.table.links_nothing();
         }
-        let planner =
-            Planner::new(core.unit_bytes(), core.options.caps, core.options.island_bytes_min.unwrap_or(0));
+        let planner = Planner::new(
+            core.unit_bytes(),
+            core.options.reuse.caps,
+            core.options.reuse.island_bytes_min.unwrap_or(0),
+        );
         let origin = Origin {
             order: self.next_order(),
             log_floor: core.state.lock().floors.log_floor,

@@ -1,15 +1,16 @@
 //! A segment that is made of what others still hold.
 
+use crate::freewrite::Reuse;
 use crate::freewrite::{IslandPart, Planner, Totals, Verdict};
 use crate::journal::SegmentMeta;
 use crate::log::core::NewTable;
+use crate::log::finish::finish;
 use crate::log::foot::Origin;
 use crate::log::hint::{Note, SEGMENT_UNIT_BYTES};
+use crate::log::open_segment::table_bytes;
 use crate::log::record::write_bubble;
-use crate::log::segment::{finish, start};
-use crate::log::writer::table_bytes;
+use crate::log::segment::start;
 use crate::media::Stored;
-use crate::options::Reuse;
 use crate::sum::sum_with;
 use vellum_base::Result;
 

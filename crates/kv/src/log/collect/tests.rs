@@ -1,6 +1,7 @@
 //! Collections that there is no room for, and what they need of it.
 
 use super::*;
+use crate::freewrite::ReuseOptions;
 use crate::log::{Options, Store};
 use crate::map::Map;
 use crate::media::{Directory, DirectoryOptions, Media};
@@ -13,7 +14,7 @@ fn options() -> Options {
         segment_bytes: SEGMENT_BYTES,
         garbage_share: 1.1,
         collect_max: 8,
-        reuse: Reuse::Off,
+        reuse: Reuse::Off.into(),
         ..Options::default()
     }
 }
@@ -73,7 +74,7 @@ fn a_dead_segment_with_bubbles_needs_no_table() {
     let dir = tempfile::tempdir().unwrap();
     let media = Directory::open(dir.path(), DirectoryOptions::default()).unwrap();
     let caps = crate::freewrite::Caps { bubble: 1.0, global: 1.0 };
-    let how = Options { caps, reuse: Reuse::Bubbles, ..options() };
+    let how = Options { reuse: ReuseOptions { caps, ..Reuse::Bubbles.into() }, ..options() };
     let store = Store::open(media.clone() as Arc<dyn Media>, RealEnv::new(), how).unwrap();
     fill(&store, 0, 50);
     store.flush().unwrap();

@@ -12,9 +12,10 @@ mod salvage;
 mod segments;
 
 use super::collect::ORDERS;
-use super::open::{Content, ManifestState, OfLogs, cut, cut_bytes, read_logs, state_of, take_batch};
 use super::options::{Limits, Options};
 use super::record::{Item, Items, Record};
+use super::replay::{Content, ReplayedSegment, cut, cut_bytes, read_logs, take_batch};
+use super::state::{ManifestState, state_of};
 use crate::engine::Engine;
 use crate::journal::{
     Area, AreaKind, Edit, Ending, Payload, SEQ_STORED_MAX, SegmentMeta, UNORDERED, of_another_store,
@@ -239,14 +240,14 @@ impl Repair<'_> {
     /// Writes what logs held, the oldest first, into segments that are newer than all others.
     fn write_logs(&mut self, logs: Vec<u64>, contents: &[Content]) -> Result<()> {
         let most = cut_bytes(&self.limits, self.media.shape().whole_tables);
-        let mut all: Vec<OfLogs> = Vec::new();
+        let mut all: Vec<ReplayedSegment> = Vec::new();
         for content in contents {
             match self.is_seed_known {
                 true => cut(content.bytes(), most, &mut all),
                 false => cut(&as_twins(content.bytes()), most, &mut all),
             }
         }
-        for OfLogs { bytes, records, .. } in all {
+        for ReplayedSegment { bytes, records, .. } in all {
             // They are left out as long as the logs are there.
             let origin = Origin { order: self.number() * ORDERS, sources: logs.clone(), ..Origin::default() };
             self.write(bytes, records, origin)?;

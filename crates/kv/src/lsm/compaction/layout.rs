@@ -4,13 +4,13 @@
 //! Invariant: everything before the leaves that wait in `island` has been passed on, so order is kept.
 
 use super::{Job, TableSink};
-use crate::freewrite::{ReuseStat, Verdict};
+use crate::freewrite::{Reuse, ReuseStat, Verdict};
 use crate::journal::{LEVELS, TableMeta};
 use crate::key::Stamp;
 use crate::lsm::core::Core;
 use crate::lsm::table::StoredLeaf;
 use crate::lsm::version::Version;
-use crate::options::{CachePolicy, Reuse};
+use crate::options::CachePolicy;
 use std::collections::VecDeque;
 use vellum_base::Result;
 

@@ -1,6 +1,6 @@
 //! Writes entries in order to as many tables as they need.
 
-use crate::freewrite::{IslandPart, Planner, ReuseStat, Verdict};
+use crate::freewrite::{IslandPart, Planner, Reuse, ReuseStat, Verdict};
 use crate::journal::TableMeta;
 use crate::key::Stamp;
 use crate::lsm::core::Core;
@@ -8,7 +8,7 @@ use crate::lsm::kept_log::Pointer;
 use crate::lsm::room::RoomTaken;
 use crate::lsm::table::{Grain, Library, Lineage, StoredLeaf, StoredSpan, Table, TableBuilder};
 use crate::media::{Intent, Media, TableWriter};
-use crate::options::{Compression, Options, Reuse};
+use crate::options::{Compression, Options};
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vellum_base::{Error, Result};
@@ -154,7 +154,7 @@ impl<'a> TableSink<'a> {
         if shape.table_bytes >= FINE_BYTES && !is_best && tables.any(is_packed) {
             self.compression = PACKED_TIGHTLY;
         }
-        if self.options.reuse != Reuse::Relink {
+        if self.options.reuse.mode != Reuse::Relink {
             self.grain = Grain::of(shape.unit_bytes as usize);
         }
         self
@@ -280,10 +280,10 @@ impl<'a> TableSink<'a> {
                 .packing(self.compression);
             let planner = Planner::new(
                 grain.unit_bytes as u64,
-                self.options.caps,
-                self.options.island_bytes_min.unwrap_or(0),
+                self.options.reuse.caps,
+                self.options.reuse.island_bytes_min.unwrap_or(0),
             );
-            let relinks = self.options.reuse == Reuse::Relink;
+            let relinks = self.options.reuse.mode == Reuse::Relink;
             let medium = Medium { writer, relinks, relinked: 0 };
             self.open = Some(Open { number, medium, builder, planner });
         }
@@ -377,8 +377,8 @@ pub(crate) fn longest_of_piece(table_bytes: u64) -> u64 {
 
 /// The units and leaf sizes of tables.
 fn grain(media: &dyn Media, options: &Options) -> Grain {
-    let unit_bytes = options.unit_bytes.unwrap_or(0).max(media.shape().unit_bytes) as usize;
-    match options.reuse {
+    let unit_bytes = options.reuse.unit_bytes.unwrap_or(0).max(media.shape().unit_bytes) as usize;
+    match options.reuse.mode {
         Reuse::Relink => Grain::sharing(unit_bytes),
         _ => Grain::of(unit_bytes),
     }

@@ -4,6 +4,7 @@
 use super::layout::{Deeper, MergeLayout};
 use super::parts::{self, Merged};
 use super::{Job, MergeRange, Sweep, TableSink, Work};
+use crate::freewrite::Reuse;
 use crate::journal::Edit;
 use crate::key::Stamp;
 use crate::lifetime::cause_of;
@@ -13,7 +14,6 @@ use crate::lsm::merge::{Merge, Stream};
 use crate::lsm::table::{LeavesRead, StoredLeaf, StreamOptions, Table, TableStream};
 use crate::lsm::version::Version;
 use crate::media::{Intent, Parallelism};
-use crate::options::Reuse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vellum_base::sync::atomic::Ordering::Relaxed;

@@ -116,7 +116,7 @@ pub trait Handle: Send + Sync {
         let _ = bytes;
         Ok(())
     }
-    /// See [`TableReader::announce`](crate::TableReader::announce).
+    /// See [`TableReader::announce`](crate::media::TableReader::announce).
     fn announce(&self, offset: u64, bytes: u64) {
         let _ = (offset, bytes);
     }

@@ -24,7 +24,8 @@ use vellum_base::{Cause, Env, Flash, Nanos, Result, SECTOR_BYTES};
 use vellum_disk::{
     CpuModel as DiskCpu, DedupMode, Disk, Format, GcPolicy, Options as DiskOptions, sectors_max,
 };
-use vellum_kv::{CachePolicy, Compression, CpuModel, FlashMedia, Media, Options, Reuse, Rules, Schedule};
+use vellum_kv::media::Schedule;
+use vellum_kv::{CachePolicy, Compression, CpuModel, FlashMedia, Media, Options, Reuse, Rules};
 use vellum_media::Timed;
 use vellum_media::nand::Nand;
 
@@ -135,7 +136,7 @@ impl System {
         };
         match self {
             System::Vellum => options,
-            System::VellumReuse => Options { reuse: Reuse::Auto, ..options },
+            System::VellumReuse => Options { reuse: Reuse::Auto.into(), ..options },
             System::Original => Options {
                 memtable_bytes: own(4 << 20, board) as usize,
                 level1_bytes: own(10 << 20, board),
@@ -246,7 +247,7 @@ fn disk(flash: Arc<Driver>, env: Arc<dyn Env>, system: System, size: &Board) -> 
 mod tests {
     use super::*;
     use vellum_base::IoClass;
-    use vellum_kv::{Intent, Parallelism};
+    use vellum_kv::media::{Intent, Parallelism};
     use vellum_sim::Sim;
 
     const BOARD: Board = Board { channels: 8, pages_per_block: 32, blocks_per_die: 60 };

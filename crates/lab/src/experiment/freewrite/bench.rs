@@ -5,7 +5,7 @@ use super::keys::{Keys, Request};
 use super::machine::{Kind, Machine, options};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Flash, LedgerSnapshot, Nanos, Result};
-use vellum_kv::{Batch, Caps, Durability, Lifetime, Map, Options, Reuse, Store};
+use vellum_kv::{Batch, Durability, Lifetime, Map, Options, ReuseOptions, Store};
 use vellum_sim::{Sim, SimConfig};
 use vellum_trace::generate::kv::Values;
 
@@ -25,8 +25,7 @@ pub(super) struct Run {
     pub value_bytes: usize,
     /// Total size of keys and values of all records.
     pub bytes: u64,
-    pub reuse: Reuse,
-    pub caps: Caps,
+    pub reuse: ReuseOptions,
 }
 
 /// The results.
@@ -79,7 +78,7 @@ pub(super) fn run(run: &Run, seed: u64) -> Result<Measured> {
             "{} keys, values of {} bytes, {}",
             run.keys.name(),
             run.value_bytes,
-            run.reuse.name()
+            run.reuse.mode.name()
         ))
     };
     let in_world = match run.kind {
@@ -91,7 +90,7 @@ pub(super) fn run(run: &Run, seed: u64) -> Result<Measured> {
 
 fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
     let machine = Machine::new(run.kind, run.bytes, env, seed)?;
-    let options = Options { reuse: run.reuse, caps: run.caps, ..options(run.kind, run.bytes) };
+    let options = Options { reuse: run.reuse, ..options(run.kind, run.bytes) };
     let store = Store::open(machine.media.clone(), env.clone(), options)?;
     let start = env.now();
     let since = |env: &Arc<dyn Env>| (env.now() - start).as_secs_f64();
@@ -165,20 +164,26 @@ pub(super) fn settle<T: PartialEq>(env: &Arc<dyn Env>, done: impl Fn() -> T) {
 mod tests {
     use super::*;
     use vellum_base::Avoided;
+    use vellum_kv::{Caps, Reuse};
 
     const RUN: Run = Run {
         kind: Kind::Disk,
         keys: Keys::ClusteredUpdates,
         value_bytes: 512,
         bytes: 12 << 20,
-        reuse: Reuse::Relink,
-        caps: Caps { bubble: 0.125, global: 0.05 },
+        reuse: ReuseOptions {
+            mode: Reuse::Relink,
+            caps: Caps { bubble: 0.125, global: 0.05 },
+            unit_bytes: None,
+            island_bytes_min: None,
+        },
     };
 
     #[test]
     fn a_run_is_the_same_twice_and_all_bytes_are_accounted_for() {
         for kind in [Kind::Paper, Kind::Collect, Kind::Disk] {
-            let reuse = if kind == Kind::Disk { Reuse::Relink } else { Reuse::Bubbles };
+            let mode = if kind == Kind::Disk { Reuse::Relink } else { Reuse::Bubbles };
+            let reuse = ReuseOptions { mode, ..RUN.reuse };
             let [a, b] = [1, 1].map(|seed| run(&Run { kind, reuse, ..RUN }, seed).unwrap());
             assert_eq!((a.seconds, a.programmed_bytes), (b.seconds, b.programmed_bytes), "{kind:?}");
             assert_eq!(a.disk.programmed_total(), a.programmed_bytes, "{kind:?}");

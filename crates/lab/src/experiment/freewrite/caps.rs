@@ -5,7 +5,7 @@ use super::{Keys, Kind, Measured, PAPER, Run, VALUE_BYTES, mb, notes, notes_on_c
 use crate::experiment::{Check, Experiment, Outcome, Setting, Table, each};
 use crate::report::{Chart, ChartKind};
 use vellum_base::Result;
-use vellum_kv::{Caps, Reuse};
+use vellum_kv::{Caps, Reuse, ReuseOptions};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "freewrite-caps",
@@ -50,13 +50,12 @@ struct Sweep {
 
 impl Sweep {
     fn of(kind: Kind, setting: &Setting<'_>) -> Result<Sweep> {
-        let run = |reuse, bubble| Run {
+        let run = |reuse: Reuse, bubble| Run {
             kind,
             keys: Keys::Mixed,
             value_bytes: VALUE_BYTES,
             bytes: store_bytes(setting),
-            reuse,
-            caps: Caps { bubble, ..Caps::default() },
+            reuse: ReuseOptions { caps: Caps { bubble, ..Caps::default() }, ..reuse.into() },
         };
         let runs: Vec<Run> =
             std::iter::once(run(Reuse::Off, 0.0)).chain(CAPS.map(|cap| run(Reuse::Bubbles, cap))).collect();

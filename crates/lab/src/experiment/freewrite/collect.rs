@@ -26,7 +26,6 @@ pub(super) fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measu
         garbage_share: NEVER,
         collect_max: usize::MAX,
         reuse: run.reuse,
-        caps: run.caps,
         cpu: KV_CPU,
         ..Options::default()
     };

@@ -6,7 +6,8 @@ use super::{Keys, PAPER, mb};
 use crate::experiment::{Check, Experiment, Outcome, Scale, Setting, Table, each};
 use std::sync::Arc;
 use vellum_base::{Cause, Env, Flash, Geometry, Nanos, Result};
-use vellum_kv::{Compression, CpuModel, FlashMedia, Options, Relinking, Reuse, Store, StoreStat};
+use vellum_kv::media::Relinking;
+use vellum_kv::{Compression, CpuModel, FlashMedia, Options, Reuse, Store, StoreStat};
 use vellum_media::nand::{Nand, NandParams};
 use vellum_media::{Preset, Timed};
 use vellum_sim::{Sim, SimConfig};
@@ -146,7 +147,7 @@ pub(super) fn options(bytes: u64, reuse: Reuse) -> Options {
         level0_stop: 12,
         level1_bytes: bytes / 10,
         cache_bytes: bytes as usize / 8,
-        reuse,
+        reuse: reuse.into(),
         ..Options::default()
     }
 }

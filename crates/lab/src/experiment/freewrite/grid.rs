@@ -5,7 +5,7 @@ use super::{Keys, Kind, Measured, PAPER, Run, mb};
 use crate::experiment::{Check, Experiment, Outcome, Scale, Setting, Table, each};
 use crate::report::{Chart, ChartKind};
 use vellum_base::{Cause, Result};
-use vellum_kv::{Caps, Reuse};
+use vellum_kv::Reuse;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "freewrite-vs-vellum",
@@ -42,13 +42,12 @@ fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let bytes = if setting.scale == Scale::Small { 16 << 20 } else { 128 << 20 };
     let points: Vec<(Keys, usize)> =
         Keys::GRID.iter().flat_map(|keys| VALUES.map(|value_bytes| (*keys, value_bytes))).collect();
-    let run = |(keys, value_bytes), reuse| Run {
+    let run = |(keys, value_bytes), reuse: Reuse| Run {
         kind: Kind::Disk,
         keys,
         value_bytes,
         bytes,
-        reuse,
-        caps: Caps::default(),
+        reuse: reuse.into(),
     };
     let turns = |point: &(Keys, usize)| -> Vec<(u64, [Run; 2])> {
         let runs = [Reuse::Off, Reuse::Relink].map(|reuse| run(*point, reuse));

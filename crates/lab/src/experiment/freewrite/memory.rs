@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vellum_base::sync::Mutex;
 use vellum_base::{Error, Result};
-use vellum_kv::{Files, Handle};
+use vellum_kv::media::{Files, Handle};
 
 /// See the module.
 #[derive(Default)]

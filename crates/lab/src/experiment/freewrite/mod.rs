@@ -28,7 +28,7 @@ use bench::{Measured, Run};
 use keys::Keys;
 use machine::Kind;
 use vellum_base::Result;
-use vellum_kv::{Caps, Reuse};
+use vellum_kv::Reuse;
 
 const PAPER: &str =
     "Freewrite: Creating (Almost) Zero-Cost Writes to SSD in Applications (Liu et al.; SYSTOR 2017)";
@@ -72,13 +72,12 @@ impl Pair {
 
 /// One of the paper's stores with and without bubbles.
 fn pairs(kind: Kind, what: &str, points: &[(Keys, usize)], setting: &Setting<'_>) -> Result<Vec<Pair>> {
-    let run = |(keys, value_bytes): (Keys, usize), reuse| Run {
+    let run = |(keys, value_bytes): (Keys, usize), reuse: Reuse| Run {
         kind,
         keys,
         value_bytes,
         bytes: store_bytes(setting),
-        reuse,
-        caps: Caps::default(),
+        reuse: reuse.into(),
     };
     let runs: Vec<Run> =
         points.iter().flat_map(|point| [run(*point, Reuse::Off), run(*point, Reuse::Bubbles)]).collect();

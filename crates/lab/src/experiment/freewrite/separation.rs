@@ -90,7 +90,7 @@ fn in_world(run: &Run, env: &Arc<dyn Env>, seed: u64) -> Result<Measured> {
     let log = |garbage_share| log::Options {
         segment_bytes: SUPERBLOCK_BYTES,
         garbage_share,
-        reuse: run.reuse,
+        reuse: run.reuse.into(),
         cpu: CPU,
         ..log::Options::default()
     };

@@ -5,7 +5,7 @@ use super::{Keys, Kind, PAPER, Run, mb};
 use crate::experiment::{Experiment, Outcome, Setting, Table, each};
 use crate::report::{Chart, ChartKind};
 use vellum_base::Result;
-use vellum_kv::{Caps, Reuse};
+use vellum_kv::Reuse;
 
 pub(crate) const CHAPTER: Experiment = Experiment {
     name: "freewrite-tour",
@@ -21,13 +21,12 @@ const POINTS: [(Keys, usize); 3] =
     [(Keys::UniformUpdates, 1024), (Keys::ClusteredUpdates, 256), (Keys::ClusteredUpdates, 1024)];
 
 fn run(setting: &Setting<'_>) -> Result<Outcome> {
-    let run = |(keys, value_bytes), reuse| Run {
+    let run = |(keys, value_bytes), reuse: Reuse| Run {
         kind: Kind::Disk,
         keys,
         value_bytes,
         bytes: 12 << 20,
-        reuse,
-        caps: Caps::default(),
+        reuse: reuse.into(),
     };
     let runs: Vec<Run> =
         POINTS.iter().flat_map(|point| [Reuse::Off, Reuse::Relink].map(|reuse| run(*point, reuse))).collect();

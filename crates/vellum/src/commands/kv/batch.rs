@@ -60,7 +60,7 @@ impl Args {
             false => failure,
         };
         let store = self.target.open_for(&self.space, &batch).map_err(placed)?;
-        store.check_value(batch.value_bytes_max()).map_err(|e| placed(self.target.advise(e)))?;
+        store.map().check_value(batch.value_bytes_max()).map_err(|e| placed(self.target.advise(e)))?;
         self.space.scope_or_new(&store)?.take(&mut batch);
         let done = store.map().write(&batch, Durability::Sync).and_then(|()| store.close());
         done.map_err(|e| self.target.advise(e))?;

@@ -112,7 +112,7 @@ impl Args {
     ) -> std::result::Result<(), Failure> {
         let map = store.map();
         each_record(inputs, "load", ui, |key, value, from| {
-            store.check_value(value.len()).map_err(|e| self.target.advise(e.context(from.place())))?;
+            store.map().check_value(value.len()).map_err(|e| self.target.advise(e.context(from.place())))?;
             load.add(scope, key, value).map_err(|e| e.context(from.place()))?;
             match map.is_filled(&load.batch) {
                 true => load.write(map).map_err(|e| self.target.advise(e)),

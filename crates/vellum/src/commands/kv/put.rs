@@ -51,7 +51,7 @@ impl Args {
         let mut batch = Batch::new();
         batch.put(&key, &value)?;
         let store = self.target.open_for(&self.space, &batch)?;
-        store.check_value(value.len()).map_err(|e| self.target.advise(e))?;
+        store.map().check_value(value.len()).map_err(|e| self.target.advise(e))?;
         self.space.scope_or_new(&store)?.take(&mut batch);
         let put = store.map().write(&batch, Durability::Sync).and_then(|()| store.close());
         put.map_err(|e| self.target.advise(e))?;

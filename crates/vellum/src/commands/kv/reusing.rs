@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use vellum::base::{Error, Result};
-use vellum::kv::{Caps, Options, Reuse};
+use vellum::kv::{Caps, Options, Reuse, ReuseOptions};
 use vellum::{Share, Size};
 
 /// See the module.
@@ -51,33 +51,21 @@ fn cap(text: &str) -> Result<Share> {
 impl Reusing {
     /// Sets these in the options of a store.
     pub fn put_into(self, options: Options) -> Options {
-        Options {
-            reuse: self.mode(),
-            caps: self.caps(),
-            unit_bytes: self.unit_bytes(),
-            island_bytes_min: self.island_bytes_min(),
-            ..options
-        }
+        Options { reuse: self.options(), ..options }
     }
 
-    pub fn mode(self) -> Reuse {
-        match self.reuse {
+    pub fn options(self) -> ReuseOptions {
+        let mode = match self.reuse {
             How::Off => Reuse::Off,
             How::Bubbles => Reuse::Bubbles,
             How::Relink => Reuse::Relink,
             How::Auto => Reuse::Auto,
+        };
+        ReuseOptions {
+            mode,
+            caps: Caps { bubble: self.bubble_cap.0, global: self.global_cap.0 },
+            unit_bytes: self.unit.map(|size| size.0),
+            island_bytes_min: self.island_min.map(|size| size.0),
         }
-    }
-
-    pub fn caps(self) -> Caps {
-        Caps { bubble: self.bubble_cap.0, global: self.global_cap.0 }
-    }
-
-    pub fn unit_bytes(self) -> Option<u64> {
-        self.unit.map(|size| size.0)
-    }
-
-    pub fn island_bytes_min(self) -> Option<u64> {
-        self.island_min.map(|size| size.0)
     }
 }

@@ -8,7 +8,8 @@ use crate::ui::{Ui, json_line};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vellum::base::{Cause, Kind};
-use vellum::kv::{AnyStore, Engine, Glance, Glanced, LevelStat, Lifetime, Placement, Store, log};
+use vellum::kv::media::Placement;
+use vellum::kv::{AnyStore, Engine, Glance, Glanced, LevelStat, Lifetime, Store, log};
 
 /// Show what a store holds, and why it wrote what it wrote
 #[derive(clap::Args)]

@@ -19,8 +19,9 @@ use vellum_base::sync::Mutex;
 use vellum_base::{
     BlockDevice, Cause, Env, Error, IoClass, Lba, Ledger, LedgerSnapshot, Nanos, Result, SECTOR_BYTES,
 };
-use vellum_kv::{
-    Area, AreaKind, AreaWriter, Areas, Intent, Media, MediaShape, TableReader, TableWriter, Tables,
+use vellum_kv::Media;
+use vellum_kv::media::{
+    Area, AreaKind, AreaWriter, Areas, Intent, MediaShape, TableReader, TableWriter, Tables,
 };
 
 /// Sectors of the journal, and of manifests.

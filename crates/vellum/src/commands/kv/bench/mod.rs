@@ -222,10 +222,7 @@ impl Args {
             },
             compression: self.compression,
             filter_bits: self.filter_bits,
-            reuse: self.reusing.mode(),
-            caps: self.reusing.caps(),
-            unit_bytes: self.reusing.unit_bytes(),
-            island_bytes_min: self.reusing.island_bytes_min(),
+            reuse: self.reusing.options(),
             vellum_options: self.vellum_options.clone(),
             rocksdb_options: self.rocksdb_options.clone(),
         };
