@@ -111,6 +111,7 @@ impl Core {
     fn next_segment(&self, writer: &mut Writer, is_for_deletes: bool) -> Result<()> {
         let has_room = |state: &State| state.frozen.len() < self.limits.frozen_max;
         self.stall_until(has_room)?;
+        self.let_collection_catch_up()?;
         let lacking = writer.open.as_ref().is_some_and(|open| open.table.is_none());
         let spare = if is_for_deletes { SPARE_FOR_DELETES } else { SPARE_TABLES };
         self.wait_for_tables(1 + spare + u64::from(lacking))?;

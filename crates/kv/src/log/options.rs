@@ -33,7 +33,8 @@ pub struct Options {
     /// Size of a segment in bytes. Smaller where a table or the logs of the medium cannot hold as much, or the medium
     /// is small.
     pub segment_bytes: u64,
-    /// Neighbouring segments are collected if that frees at least this fraction of their bytes, from 0 to 1.
+    /// Neighbouring segments are collected if that frees at least this fraction of their bytes, from 0 to 1. Writers wait
+    /// while the store has more than twice as many bytes as it would have then, and eight segments.
     pub garbage_share: f64,
     /// Most neighbouring segments that are collected at a time. Up to as many more exist until that is done.
     pub collect_max: usize,

@@ -117,6 +117,27 @@ impl Core {
         Ok(())
     }
 
+    /// Waits for collecting while it is behind: whoever overwrites faster than is collected would else fill the medium
+    /// with garbage.
+    pub(crate) fn let_collection_catch_up(&self) -> Result<()> {
+        self.stall(|has_waited| {
+            let mut state = self.state.lock();
+            while self.may_catch_up(&state) && self.is_behind() {
+                *has_waited = true;
+                self.state.wake_tasks();
+                self.state.wait(&mut state);
+            }
+        });
+        self.state.check_writable()
+    }
+
+    /// True if something is being collected, or is going to be.
+    fn may_catch_up(&self, state: &State) -> bool {
+        let goes_on = !state.health.has_failed() && !state.health.is_resting() && !self.state.is_stopping();
+        let is_picked = || state.may_collect() && self.pick_in(state, state.is_short).is_some();
+        goes_on && (state.is_collecting || is_picked())
+    }
+
     /// Does what needs room. A collection or a seal may hold the last free table, and give some back: waits for that.
     pub(crate) fn when_free<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
         self.stall(|has_waited| self.act_when_free(has_waited, act))

@@ -6,6 +6,7 @@ mod failing;
 mod full;
 pub(crate) mod harness;
 mod interface;
+mod keeps_up;
 mod model;
 pub(crate) mod repair;
 mod reuse;
