@@ -18,7 +18,8 @@ const REPLAYED_LOGS_MAX: usize = 64;
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Size of a memtable while there is plenty of room; see [`Core::memtable_bytes_max`].
+    /// Size of a memtable while there is plenty of room; that of the active one is in
+    /// [`Core`](crate::lsm::core::Core::memtable_bytes_max).
     pub memtable_bytes: usize,
     /// Merges end a table at this size, unless a single entry makes it longer.
     pub table_bytes: u64,
@@ -32,7 +33,7 @@ pub(crate) struct Limits {
     pub batch_bytes_max: usize,
     /// Target size of level 1 while there is plenty of room.
     pub level1_bytes: u64,
-    /// Most tables that merging one table with another may create, in the unit of [`Room`].
+    /// Most tables that merging one table with another may create, in the unit of [`Room`](crate::lsm::room::Room).
     pub merge_tables: u64,
     /// Upper limit of the spare tables that a flush on request requires.
     pub spare_tables_max: u64,

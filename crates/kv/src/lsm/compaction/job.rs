@@ -54,7 +54,7 @@ impl Claim {
 pub(crate) struct Job {
     pub claim: Claim,
     /// Inputs of the claim's level; those of level 0 newest first. Empty if tables of the next level are gathered
-    /// ([`gather`]).
+    /// ([`super::gather`]).
     pub upper: Vec<Arc<Table>>,
     /// Inputs of the next level.
     pub lower: Vec<Arc<Table>>,

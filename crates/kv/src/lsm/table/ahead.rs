@@ -5,7 +5,8 @@
 
 use super::buffer::Buffer;
 use super::cached::OwnLeaf;
-use super::{LeafPlace, Object, Table};
+use super::objects::LeafPlace;
+use super::{Object, Table};
 use std::sync::Arc;
 use vellum_base::{Result, Task};
 

@@ -1,9 +1,10 @@
 //! Lookup of a key: root, then the branch of its run with the filter, then a leaf.
 
+use super::Table;
 use super::cached::Object;
 use super::entry_fences::EntryFences;
 use super::leaf::{self, Leaf};
-use super::{LeafPlace, Table};
+use super::objects::LeafPlace;
 use crate::key::{LookupKey, Stamp};
 use std::sync::Arc;
 use vellum_base::Result;

@@ -10,10 +10,10 @@
 //! 3. Where the device cannot be read the mapping shows zeros, and is no longer sound ([`Mapping`]). Nothing taken from
 //!    it since is used, and the table is read as if it were not mapped.
 
-use super::LeafPlace;
 use super::buffer::Buffer;
 use super::cached::{Bytes, Object, OwnLeaf};
 use super::leaf::Leaf;
+use super::objects::LeafPlace;
 use crate::lsm::units::Units;
 use crate::media::Mapping;
 use std::ops::Range;

@@ -28,7 +28,7 @@ pub(super) struct FlashWriter {
     list: List,
     /// Units of others may be linked.
     relinks: bool,
-    /// [`Pool::price`] when the table was begun, and the totals of the table written before it.
+    /// [`super::pool::Pool::price`] when the table was begun, and the totals of the table written before it.
     price: f64,
     before: Emitted,
     own_units: u32,
