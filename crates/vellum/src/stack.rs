@@ -9,6 +9,8 @@ use crate::config::{Config, Share, dedup_text};
 use crate::journal_range;
 use crate::reason;
 use crate::shape;
+use crate::whole_file::{ORDINARY, WholeFile};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{BlockDevice, Env, Error, Flash, Kind, RealEnv, Result};
@@ -75,6 +77,14 @@ impl DedupTuning {
     }
 }
 
+/// The error of giving a new image its name.
+fn unnamed(path: &Path, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => Error::invalid(format!("{} exists already", path.display())),
+        _ => Error::io(format!("create {}", path.display()), error),
+    }
+}
+
 /// A disk that is open, its flash and its environment.
 pub struct Stack {
     disk: Arc<Disk>,
@@ -90,8 +100,18 @@ impl Stack {
         Stack::create_in(config, RealEnv::new(), OpenMode::default())
     }
 
-    /// The same in the caller's environment, with the caller's options.
-    pub fn create_in(config: &Config, env: Arc<dyn Env>, mut mode: OpenMode) -> Result<Stack> {
+    /// The same in the caller's environment, with the caller's options. The image has its name once there is a disk on
+    /// it: nothing is left of one that was cut short.
+    pub fn create_in(config: &Config, env: Arc<dyn Env>, mode: OpenMode) -> Result<Stack> {
+        Stack::create_as(config, env, mode, false)
+    }
+
+    /// The same; an image that is there is replaced, and stays until then.
+    pub fn replace_in(config: &Config, env: Arc<dyn Env>, mode: OpenMode) -> Result<Stack> {
+        Stack::create_as(config, env, mode, true)
+    }
+
+    fn create_as(config: &Config, env: Arc<dyn Env>, mut mode: OpenMode, replaces: bool) -> Result<Stack> {
         check_dedup(config.disk.dedup, &mode)?;
         mode.tuning.check_shares()?;
         mode.tuning.check(config.disk.dedup)?;
@@ -102,6 +122,7 @@ impl Stack {
             .map_err(|_| Error::invalid("NVRAM of this size cannot be had"))?;
         let endurance = config.flash.endurance;
         let coding = coding::of(config)?;
+        let mut image = None;
         let flash = match &config.image {
             None => {
                 let params =
@@ -114,14 +135,12 @@ impl Stack {
                     }
                 }
             }
-            Some(path) if path.symlink_metadata().is_ok() => {
-                return Err(Error::invalid(format!("{} exists already", path.display())));
-            }
             Some(path) => {
+                let file = image.insert(WholeFile::begin(path, replaces, ORDINARY)?);
                 let seed = env.random();
                 let params =
                     ImageParams { seed, endurance, nvram_bytes, coding, ..ImageParams::new(geometry) };
-                Image::create(path, &params)?
+                Image::create_in(file.again()?, &params).map_err(|e| e.context(path.display()))?
             }
         };
         let flash = Arc::new(flash);
@@ -131,12 +150,13 @@ impl Stack {
             tbw_bytes: config.disk.tbw_bytes,
             ..Format::new(sectors)
         };
-        let made = Disk::format(flash.clone(), env.clone(), &format)
-            .and_then(|()| Stack::on(flash, env, config.image.clone(), mode, &mut |_, _| {}));
-        if let (Err(_), Some(path)) = (&made, &config.image) {
-            let _ = std::fs::remove_file(path); // half a disk is useless; the error says why
+        Disk::format(flash.clone(), env.clone(), &format)?;
+        let stack = Stack::on(flash, env, config.image.clone(), mode, &mut |_, _| {})?;
+        match (image, &config.image) {
+            (Some(image), Some(path)) => image.finish().map_err(|e| unnamed(path, e))?,
+            _ => {}
         }
-        made
+        Ok(stack)
     }
 
     /// Opens the disk in an image, after a crash as well as after a clean close.

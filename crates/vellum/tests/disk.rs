@@ -5,6 +5,7 @@ use crate::support::Home;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
+use vellum::base::{Env, Nanos, RealEnv};
 
 #[test]
 fn a_disk_is_made_served_looked_at_and_checked() {
@@ -60,6 +61,33 @@ fn force_replaces_a_disk_and_nothing_else_does() {
     assert_eq!(home.json("disk stat d.vellum")["size_bytes"], 16 << 20, "a failure leaves the old disk");
     let left: Vec<_> = std::fs::read_dir(home.dir()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
+}
+
+/// Kills at any time: a new disk is there whole or not at all, and what it replaces until then.
+#[test]
+fn a_disk_whose_making_is_killed_is_in_nobodys_way() {
+    let (home, env) = (Home::new(), RealEnv::new());
+    let (mut old, mut new) = (0, 0);
+    for round in 0..40 {
+        let is_replaced = round % 2 == 1;
+        if is_replaced {
+            home.ok("disk create d --size 8MiB --force");
+        }
+        let making = home.begin_unheard("disk create d --size 1GiB --force");
+        env.sleep_until(env.now() + Nanos::from_us(700 * round));
+        making.kill();
+        match home.path("d").exists() {
+            true if home.json("disk stat d")["size_bytes"] == 1 << 30 => new += 1,
+            true => assert_eq!(home.json("disk stat d")["size_bytes"], 8 << 20),
+            false => assert!(!is_replaced, "{round}"),
+        }
+        old += u64::from(new == 0);
+        let left: Vec<_> =
+            std::fs::read_dir(home.dir()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert!(left.iter().all(|name| name == "d"), "{round}: {left:?}");
+        let _ = std::fs::remove_file(home.path("d"));
+    }
+    assert!(old > 0, "none was killed in time: {new} new");
 }
 
 #[test]

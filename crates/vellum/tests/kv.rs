@@ -4,6 +4,7 @@ use crate::real::host::skipped;
 use crate::support::Home;
 use std::collections::BTreeMap;
 use std::fs;
+use vellum::base::{Env, Nanos, RealEnv};
 use vellum::kv::Map;
 use vellum::kv::{Options, Store};
 
@@ -255,6 +256,43 @@ fn sorted_records_are_ingested_once_and_others_not_at_all() {
     assert!(said.err.contains("kv load"), "{}", said.err);
     assert_eq!(home.ok("kv dump s"), lines, "nothing of it is there");
     home.ok("kv compact s --prefix key00");
+    // Nor is a store that is made for them.
+    home.run("kv ingest new bad.tsv").failed(2, "bad.tsv, line 3: ");
+    let long = "k".repeat(300);
+    home.run(&format!("kv ingest new r.tsv --keyspace {long}")).failed(2, "a keyspace's name");
+    assert!(!home.path("new").exists());
+    home.ok("kv ingest new r.tsv");
+    assert_eq!(home.ok("kv dump new"), lines);
+}
+
+/// Kills at any time: a store made by an ingest has all records, or is none, and the same command makes it.
+#[test]
+fn an_ingest_that_is_killed_leaves_no_store_or_all_of_it() {
+    let (home, env) = (Home::new(), RealEnv::new());
+    let lines: String = (0..20_000).map(|i| format!("key{i:05}\tvalue{i}\n")).collect();
+    fs::write(home.path("r.tsv"), &lines).unwrap();
+    let mut none = 0;
+    for round in 0..20 {
+        let ingest = home.begin_unheard("kv ingest s r.tsv");
+        env.sleep_until(env.now() + Nanos::from_ms(3 * round));
+        ingest.kill();
+        let said = home.run("kv dump s");
+        match said.code {
+            0 => assert!(said.out == lines, "{round}: {} bytes", said.out.len()),
+            _ => {
+                assert!(
+                    said.err.contains("is not there") || said.err.contains("not finished"),
+                    "{}",
+                    said.err
+                );
+                none += 1;
+                home.ok("kv ingest s r.tsv");
+                assert_eq!(home.ok("kv dump s"), lines);
+            }
+        }
+        fs::remove_dir_all(home.path("s")).unwrap();
+    }
+    assert!(none > 0, "none was killed in time");
 }
 
 #[test]

@@ -33,8 +33,8 @@ pub struct Options {
     /// Size of a segment in bytes. Smaller where a table or the logs of the medium cannot hold as much, or the medium
     /// is small.
     pub segment_bytes: u64,
-    /// Neighbouring segments are collected if that frees at least this fraction of their bytes, from 0 to 1. Writers wait
-    /// while the store has more than twice as many bytes as it would have then, and eight segments.
+    /// Neighbouring segments are collected if that frees at least this fraction of their bytes, from 0 to 1. Writers
+    /// wait while the store has more than twice as many bytes as it would have then, and eight segments.
     pub garbage_share: f64,
     /// Most neighbouring segments that are collected at a time. Up to as many more exist until that is done.
     pub collect_max: usize,
@@ -102,8 +102,8 @@ impl Limits {
         }
     }
 
-    /// An error if a value of so many bytes is too long: [`Kind::NoSpace`] if it would not be with more room on `media`,
-    /// as segments are small on a small medium.
+    /// An error if a value of so many bytes is too long: [`Kind::NoSpace`] if it would not be with more room on
+    /// `media`, as segments are small on a small medium.
     pub(crate) fn check_value(&self, bytes: usize, media: &Arc<dyn Media>, options: &Options) -> Result<()> {
         let most = self.value_bytes_max;
         check_value_bytes(bytes, most).map_err(|error| {

@@ -1,8 +1,8 @@
 //! The ordered engine: an LSM tree (papers/flashkv.txt). Reading order: `store`, `writer` (the path of a write), `core`
-//! (what readers see, locks), `table` and `memtable`, `background`, `flush`, `compaction`, and
-//! `rules` (ours and LevelDB's); `room` (how much
-//! there is, what for, and who waits for it); `limits`, `open`, `recover` and `replay`; then further functions: `keyspace`,
-//! `ingest`, `manual`, `checkpoint`, `verify`, `repair`. `kept_log` is about values that stay in logs.
+//! (what readers see, locks), `table` and `memtable`, `background`, `flush`, `compaction`, and `rules` (ours and
+//! LevelDB's); `room` (how much there is, what for, and who waits for it); `limits`, `open`, `recover` and `replay`;
+//! then further functions: `keyspace`, `ingest`, `manual`, `checkpoint`, `verify`, `repair`. `kept_log` is about values
+//! that stay in logs.
 
 pub(crate) mod background;
 pub(crate) mod cache;

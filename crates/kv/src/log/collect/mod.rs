@@ -45,7 +45,8 @@ const SHORT_SHARE: f64 = 1.0 / 16.0;
 /// Neighbours that are collected together where room is short, and where a segment takes a whole table, at least.
 const WINDOW_SHORT: usize = 64;
 const WINDOW_WHOLE: usize = 4;
-/// Collecting is behind if segments have so many times the bytes that it would leave them with, and so many segments more.
+/// Collecting is behind if segments have so many times the bytes that it would leave them with, and so many segments
+/// more.
 const BEHIND: f64 = 2.0;
 const BEHIND_SEGMENTS: u64 = 8;
 /// Orders between two segments that were written one after the other.

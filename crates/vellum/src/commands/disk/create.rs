@@ -109,11 +109,9 @@ impl Args {
         check(&config)?;
         let coded = Config { image: Some(self.image.clone()), ..config.clone() };
         let coding = coding::of(&coded).map_err(|e| Failure::with_next(e, CODE_ADVICE))?;
-        let geometry = if self.image.symlink_metadata().is_ok() {
-            self.replace(&config, ui)?
-        } else {
-            self.make(&config, &self.image, ui)?
-        };
+        let replaced = self.replaced()?;
+        let geometry = self.make(&config, replaced.is_some(), ui)?;
+        drop(replaced);
         let (ecc, codeword_bytes, scrambler) = coding::text(coding.as_ref());
         let created = Created {
             image: self.image.display().to_string(),
@@ -149,10 +147,12 @@ impl Args {
         config
     }
 
-    fn make(&self, config: &Config, path: &Path, ui: &Ui) -> Result<Geometry, Failure> {
-        let config = Config { image: Some(path.to_path_buf()), ..config.clone() };
+    /// At any moment there is a whole disk, or the old file, or nothing.
+    fn make(&self, config: &Config, replaces: bool, ui: &Ui) -> Result<Geometry, Failure> {
+        let config = Config { image: Some(self.image.clone()), ..config.clone() };
         let mode = OpenMode { accept_corruption: self.risk.i_know_this_can_corrupt, ..OpenMode::default() };
-        let stack = Stack::create_in(&config, RealEnv::new(), mode).map_err(|e| match wants_consent(&e) {
+        let create = if replaces { Stack::replace_in } else { Stack::create_in };
+        let stack = create(&config, RealEnv::new(), mode).map_err(|e| match wants_consent(&e) {
             true => Failure::with_next(e, CONSENT),
             false => e.into(),
         })?;
@@ -169,25 +169,18 @@ impl Args {
         Ok(geometry)
     }
 
-    /// Makes the disk beside the old file, then replaces that: at any moment one of them exists.
-    fn replace(&self, config: &Config, ui: &Ui) -> Result<Geometry, Failure> {
-        let name = self.image.display();
+    /// The file that is to be replaced, locked, so that no disk in use is lost; `None` if there is none.
+    fn replaced(&self) -> Result<Option<File>, Failure> {
+        if self.image.symlink_metadata().is_err() {
+            return Ok(None);
+        }
         if !self.force {
             return Err(Failure::with_next(
-                Error::invalid(format!("{name} exists already")),
+                Error::invalid(format!("{} exists already", self.image.display())),
                 "choose another name, or say --force to replace it: what is in it is lost",
             ));
         }
-        let _held = hold_old(&self.image)?;
-        let mut beside = self.image.as_os_str().to_os_string();
-        beside.push(format!(".new-{}", std::process::id()));
-        let beside = PathBuf::from(beside);
-        let geometry = self.make(config, &beside, ui)?;
-        if let Err(e) = std::fs::rename(&beside, &self.image) {
-            let _ = std::fs::remove_file(&beside); // the first error is reported
-            return Err(Error::io(format!("replace {name}"), e).into());
-        }
-        Ok(geometry)
+        hold(&self.image).map(Some)
     }
 }
 
@@ -232,8 +225,8 @@ fn check(config: &Config) -> Result<(), Failure> {
     })
 }
 
-/// Locks the file that is to be replaced, so that no disk in use is lost.
-fn hold_old(path: &Path) -> Result<File, Failure> {
+/// Locks a file that is to be replaced.
+fn hold(path: &Path) -> Result<File, Failure> {
     let name = path.display();
     if !path.is_file() {
         return Err(Error::invalid(format!("{name} is not a regular file, so it is not replaced")).into());

@@ -189,7 +189,7 @@ fn unfinished(path: &Path) -> Failure {
     let path = path.display();
     let (by, ended) = match is_on_device {
         true => ("`kv open --device`", "failed, or was cut short"),
-        false => ("`debubble` or `kv checkpoint`", "was cut short"),
+        false => ("`kv ingest`, `kv checkpoint` or `debubble`", "was cut short"),
     };
     if is_being_built {
         let what = format!("{path} is being made by another process: {by}");

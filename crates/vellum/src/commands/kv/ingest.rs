@@ -9,7 +9,7 @@ use crate::ui::Ui;
 use serde::Serialize;
 use vellum::base::{Env, Error, RealEnv};
 use vellum::kv::reason::KEYS_OUT_OF_ORDER;
-use vellum::kv::{Ingested, Keyspace};
+use vellum::kv::{Building, Ingested, Keyspace};
 
 /// Put sorted records into a store, all or none, writing each of them once
 #[derive(clap::Args)]
@@ -48,10 +48,11 @@ impl Args {
     pub fn run(self, ui: &Ui) -> Outcome {
         let env = RealEnv::new();
         let inputs = self.records.open()?;
-        let store = self.target.open_ordered(&self.space)?;
-        let space = self.space.or_new(&store).map_err(|e| self.target.advise(e))?;
-        let ingested = self.ingest(inputs, &space, ui)?;
-        store.close().map_err(|e| self.target.advise(e))?;
+        // A new store is built aside: none is left if its records are not taken.
+        let building = self.target.begin_ordered()?;
+        let target = building.as_ref().map(|building| self.target.at(building.path()));
+        let ingested = self.fill(target.as_ref().unwrap_or(&self.target), inputs, ui)?;
+        building.map_or(Ok(()), Building::finish).map_err(|e| self.target.advise(e))?;
         let levels = ingested.tables.iter().enumerate();
         let done = Done {
             records: ingested.entries,
@@ -66,6 +67,14 @@ impl Args {
             format!("{records} records in {tables} tables of level {level}, {size}, in {seconds:.1} s\n")
         });
         Ok(Verdict::Fine)
+    }
+
+    fn fill(&self, target: &WriteTarget, inputs: Vec<Input>, ui: &Ui) -> Result<Ingested, Failure> {
+        let store = target.open_ordered(&self.space)?;
+        let space = self.space.or_new(&store).map_err(|e| self.target.advise(e))?;
+        let ingested = self.ingest(inputs, &space, ui)?;
+        store.close().map_err(|e| self.target.advise(e))?;
+        Ok(ingested)
     }
 
     fn ingest(&self, inputs: Vec<Input>, space: &Keyspace, ui: &Ui) -> Result<Ingested, Failure> {

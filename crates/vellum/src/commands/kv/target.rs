@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use vellum::Size;
 use vellum::base::{BlockDevice, Error, Kind, Result};
 use vellum::kv::{
-    AnyStore, Batch, Bounds, Engine, NewImage, Options, Store, ZoneMedia, awaits_device, has_remains,
-    is_store, lacks_current, reason as kv,
+    AnyStore, Batch, Bounds, Building, Engine, NewImage, Options, Store, ZoneMedia, awaits_device,
+    has_remains, is_store, lacks_current, reason as kv,
 };
 use vellum::media::zones::is_zoned;
 use vellum::media::{FileDisk, reason as media};
@@ -32,7 +32,7 @@ pub struct Target {
 }
 
 /// A store that is made if it is not there, and how it is opened.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct WriteTarget {
     /// The store: a directory, made if it is not there, or a flash image
     #[arg(value_name = "PATH")]
@@ -176,12 +176,29 @@ impl Target {
 }
 
 impl WriteTarget {
-    /// Opens it for operations that need ordered keys, creating it if necessary.
-    pub fn open_ordered(&self, space: &Space) -> Result<Store, Failure> {
+    /// The same at another path.
+    pub fn at(&self, path: PathBuf) -> WriteTarget {
+        WriteTarget { path, ..self.clone() }
+    }
+
+    /// Begins to build a store with ordered keys, if there is none yet; among other files one is made in place.
+    pub fn begin_ordered(&self) -> Result<Option<Building>, Failure> {
         if self.is_new_log() {
             let error = Error::invalid("a log store (--engine log) has no order of keys, which this needs");
             return Err(Failure::with_next(error, "leave --engine out, or use `vellum kv load`"));
         }
+        self.check_finished()?;
+        if has_remains(&self.path) {
+            return Ok(None);
+        }
+        match Building::begin(&self.path) {
+            Err(error) if error.kind() == Kind::Invalid => Ok(None),
+            begun => begun.map(Some).map_err(|e| self.advise(e)),
+        }
+    }
+
+    /// Opens it for operations that need ordered keys, creating it if necessary.
+    pub fn open_ordered(&self, space: &Space) -> Result<Store, Failure> {
         let next = "use `vellum kv load`, which takes records in any order";
         let store = self.open_for(space, &Batch::new())?;
         ordered(store, &self.path).map_err(|failure| failure.instead_next(next))
