@@ -152,9 +152,8 @@ impl Stack {
         };
         Disk::format(flash.clone(), env.clone(), &format)?;
         let stack = Stack::on(flash, env, config.image.clone(), mode, &mut |_, _| {})?;
-        match (image, &config.image) {
-            (Some(image), Some(path)) => image.finish().map_err(|e| unnamed(path, e))?,
-            _ => {}
+        if let (Some(image), Some(path)) = (image, &config.image) {
+            image.finish().map_err(|e| unnamed(path, e))?;
         }
         Ok(stack)
     }

@@ -124,7 +124,10 @@ impl Core {
             let mut state = self.state.lock();
             while self.may_catch_up(&state) && self.is_behind() {
                 *has_waited = true;
-                self.state.wake_tasks();
+                // While others collect, a task that is woken finds nothing, and wakes all who wait.
+                if !state.is_collecting {
+                    self.state.wake_tasks();
+                }
                 self.state.wait(&mut state);
             }
         });
