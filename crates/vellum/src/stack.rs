@@ -136,7 +136,7 @@ impl Stack {
                 }
             }
             Some(path) => {
-                let file = image.insert(WholeFile::begin(path, replaces, ORDINARY)?);
+                let file = image.insert(WholeFile::beside(path, replaces, ORDINARY)?);
                 let seed = env.random();
                 let params =
                     ImageParams { seed, endurance, nvram_bytes, coding, ..ImageParams::new(geometry) };

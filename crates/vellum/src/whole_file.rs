@@ -38,11 +38,26 @@ struct Place {
 }
 
 impl WholeFile {
-    /// Begins a file at `path` with these permissions. An existing one is kept unless `force`d.
+    /// Begins a file at `path` with these permissions. An existing one is kept unless `force`d. Where that is a pipe or
+    /// a device, or its directory takes no other file, it is written to directly.
     pub fn begin(path: &Path, force: bool, mode: u32) -> Result<WholeFile> {
+        let in_place = || Ok(WholeFile { file: create_file(path, force, mode)?, place: None });
         let is_there = path.symlink_metadata().is_ok();
         if is_there && (!force || !path.is_file()) {
-            return Ok(WholeFile { file: create_file(path, force, mode)?, place: None });
+            return in_place();
+        }
+        WholeFile::beside(path, force, mode).or_else(|error| if is_there { in_place() } else { Err(error) })
+    }
+
+    /// The same, but what is there is never written to.
+    pub fn beside(path: &Path, force: bool, mode: u32) -> Result<WholeFile> {
+        match path.symlink_metadata().is_ok() {
+            true if !force => return Err(Error::invalid(format!("{} exists already", path.display()))),
+            true if !path.is_file() => {
+                let what = format!("{} is not a regular file, so it is not replaced", path.display());
+                return Err(Error::invalid(what));
+            }
+            _ => {}
         }
         // The target of a link is replaced, not the link.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -58,8 +73,6 @@ impl WholeFile {
                 place.has_name = true;
                 Ok(WholeFile { file, place: Some(place) })
             }
-            // The file may be writable while its directory is not.
-            Err(_) if is_there => Ok(WholeFile { file: create_file(&place.path, force, mode)?, place: None }),
             Err(e) => Err(Error::io(format!("create {}", place.path.display()), e)),
         }
     }
