@@ -4,6 +4,7 @@ use crate::sync::Mutex;
 use crate::units::Nanos;
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A clock, and a way to start tasks. Locks are in [`crate::sync`] and need no handle to the environment.
 pub trait Env: Send + Sync {
@@ -26,6 +27,10 @@ pub trait Env: Send + Sync {
 
     /// Lowers the priority of this task for good: others go first if processors are busy.
     fn give_way(&self) {}
+
+    /// Gives memory that was freed back to the system, as far as an allocator kept it. To be called after work that
+    /// allocates much; if it was done within the last second, it is not done again.
+    fn give_memory_back(&self) {}
 
     /// A random number, derived from the environment's seed (in production: from the operating system).
     fn random(&self) -> u64;
@@ -89,6 +94,9 @@ pub fn enter_scheduler(world: Option<&'static dyn Scheduler>) -> Option<&'static
 #[cfg(target_os = "linux")]
 const NICE: i32 = 5;
 
+/// How often memory is given back at most: while much is freed, much is allocated again.
+const GIVE_BACK_EVERY: Nanos = Nanos::from_ms(1000);
+
 /// Asks for exact wakeups. By default kernels may wake sleepers up to 50 us late, to wake several at once: half the
 /// time of a flash read.
 #[cfg(target_os = "linux")]
@@ -104,13 +112,15 @@ fn wake_in_time() {}
 #[derive(Debug)]
 pub struct RealEnv {
     start: std::time::Instant,
+    /// When memory was last given back, by the clock of this environment.
+    gave_back: AtomicU64,
 }
 
 impl RealEnv {
     /// An environment that begins now.
     #[expect(clippy::disallowed_methods, reason = "this is the production clock")]
     pub fn new() -> Arc<RealEnv> {
-        Arc::new(RealEnv { start: std::time::Instant::now() })
+        Arc::new(RealEnv { start: std::time::Instant::now(), gave_back: AtomicU64::new(0) })
     }
 }
 
@@ -150,6 +160,15 @@ impl Env for RealEnv {
         // On Linux this sets the nice value of the thread only. If it is refused, the task runs as before.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::setpriority_process(None, NICE);
+    }
+
+    fn give_memory_back(&self) {
+        let (now, last) = (self.now().0, self.gave_back.load(Ordering::Relaxed));
+        let is_due = now - last.min(now) >= GIVE_BACK_EVERY.0;
+        if is_due && self.gave_back.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            crate::freed::give_back();
+        }
     }
 
     fn random(&self) -> u64 {

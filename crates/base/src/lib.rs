@@ -8,6 +8,7 @@ pub mod block;
 pub mod env;
 pub mod error;
 pub mod flash;
+mod freed;
 pub mod geometry;
 pub mod hash;
 pub mod ledger;

@@ -292,6 +292,19 @@ fn an_ingest_that_is_killed_leaves_no_store_or_all_of_it() {
     assert!(none > 0, "none was killed in time");
 }
 
+/// As if killed while it is moved to its place: the tables are there, CURRENT is not.
+#[test]
+fn an_ingest_that_is_killed_when_all_is_written_begins_anew() {
+    let home = Home::new();
+    fs::write(home.path("r.tsv"), "recto\tright\n").unwrap();
+    home.ok("kv ingest s r.tsv");
+    fs::create_dir(home.path("s/UNFINISHED")).unwrap();
+    fs::rename(home.path("s/CURRENT"), home.path("s/UNFINISHED/CURRENT")).unwrap();
+    home.run("kv load s r.tsv").failed(3, "was not finished");
+    home.ok("kv ingest s r.tsv");
+    assert_eq!(home.ok("kv dump s"), "recto\tright\n");
+}
+
 #[test]
 fn a_rotten_table_is_an_error_with_advice() {
     let home = Home::new();

@@ -148,5 +148,6 @@ fn collect_loop(core: &Core) {
             Err(error) => core.state.rests_or_poisoned(error, "collect", |_| true),
         }
         core.has_collected();
+        core.env.give_memory_back();
     }
 }

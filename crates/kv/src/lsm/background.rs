@@ -74,6 +74,7 @@ fn compact_loop(core: &Arc<Core>) {
             }
         }
         core.state.wake_all();
+        core.env.give_memory_back(); // what others would need to cache what they read
     }
 }
 

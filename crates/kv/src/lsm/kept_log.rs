@@ -106,6 +106,16 @@ impl KeptLog {
         self.reader.read(offset, out).map_err(|e| e.context(format!("log {}", self.number)))
     }
 
+    /// The same at several offsets, which are waited for together.
+    pub(crate) fn read_all(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        self.reader.read_all(reads).map_err(|e| e.context(format!("log {}", self.number)))
+    }
+
+    /// True if it is mapped, and can be copied from there without waiting for the device, or could a moment ago.
+    pub(crate) fn is_at_hand(&self) -> bool {
+        self.map.as_ref().is_some_and(|map| map.is_sound() && map.was_resident())
+    }
+
     /// Reads and verifies a value into `out`, which is cleared first.
     pub(crate) fn value(&self, pointer: &Pointer, out: &mut Vec<u8>) -> Result<()> {
         self.check_place(pointer)?;

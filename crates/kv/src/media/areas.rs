@@ -62,6 +62,10 @@ pub trait AreaReader: Send + Sync {
     fn bytes(&self) -> Result<u64>;
     /// Reads at `offset`, which need not be aligned.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
+    /// Reads at several offsets. Waits for all of these reads together, if the medium can.
+    fn read_all(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        reads.iter_mut().try_for_each(|(offset, out)| self.read(*offset, out))
+    }
 
     /// The whole area mapped into memory, if the medium can do that.
     fn map(&self) -> Option<Arc<Mapping>> {

@@ -195,6 +195,11 @@ pub trait TableReader: Send + Sync {
         false
     }
 
+    /// True if reads have waited for the device lately: even a leaf is worth being announced then.
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// Announces a range that will be read soon, so that it can be read ahead. The call itself may block for a while.
     fn announce(&self, offset: u64, bytes: u64) {
         let _ = (offset, bytes);

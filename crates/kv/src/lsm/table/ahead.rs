@@ -152,6 +152,7 @@ mod tests {
     struct Listener {
         bytes: Vec<u8>,
         announced: Mutex<Vec<(u64, u64)>>,
+        waits: bool,
     }
 
     impl TableReader for Listener {
@@ -164,6 +165,9 @@ mod tests {
         }
         fn listens(&self) -> bool {
             true
+        }
+        fn waits(&self) -> bool {
+            self.waits
         }
         fn announce(&self, offset: u64, bytes: u64) {
             self.announced.lock().push((offset, offset + bytes));
@@ -198,11 +202,12 @@ mod tests {
 
     /// What a test announces of a table of 8 MB.
     fn announced(test: impl FnOnce(&mut TableCursor)) -> (Vec<(u64, u64)>, u64) {
-        announced_in(|env| env, test)
+        announced_in(|env| env, false, test)
     }
 
     fn announced_in(
         env: impl FnOnce(Arc<dyn Env>) -> Arc<dyn Env>,
+        waits: bool,
         test: impl FnOnce(&mut TableCursor),
     ) -> (Vec<(u64, u64)>, u64) {
         let sim = Sim::new(1);
@@ -212,7 +217,7 @@ mod tests {
             let mut builder = TableBuilder::new(1, 10, Grain::default());
             (0..RECORDS).for_each(|n| builder.add(&n.to_be_bytes(), Stamp(n.into()), &[7; 1000]));
             let finished = builder.finish();
-            let reader = Arc::new(Listener { bytes: finished.tail, announced: Mutex::default() });
+            let reader = Arc::new(Listener { bytes: finished.tail, announced: Mutex::default(), waits });
             let table = Table::open(&Library::without_cache(env), reader.clone(), finished.meta).unwrap();
             root_at = (table.root_unit * table.unit_bytes) as u64;
             let mut cursor = TableCursor::new(Arc::new(table));
@@ -260,6 +265,7 @@ mod tests {
     fn where_there_is_no_thread_a_scan_announces_nothing() {
         let (announced, _) = announced_in(
             |env| Arc::new(Poor(env)),
+            false,
             |cursor| {
                 cursor.first().unwrap();
                 scan(cursor, RECORDS);
@@ -278,5 +284,23 @@ mod tests {
         });
         let ends = announced.iter().filter(|(_, end)| *end == root_at).count();
         assert_eq!(ends, 2, "{announced:?}");
+    }
+
+    #[test]
+    fn where_reads_wait_a_seek_announces_its_leaf_and_the_next() {
+        let seek = |cursor: &mut TableCursor| cursor.aim(&4000u32.to_be_bytes()).unwrap();
+        assert_eq!(announced(seek).0, []);
+        let (announced, root_at) = announced_in(|env| env, true, seek);
+        let [(begin, end)] = announced[..] else { panic!("{announced:?}") };
+        assert!(begin.abs_diff(root_at / 2) < root_at / 16, "{begin} of {root_at}");
+        assert_eq!(end - begin, 8192);
+        let (announced, root_at) = announced_in(
+            |env| env,
+            true,
+            |cursor| {
+                cursor.aim(&(RECORDS - 1).to_be_bytes()).unwrap();
+            },
+        );
+        assert!(announced[0].1 <= root_at, "{announced:?}");
     }
 }

@@ -136,13 +136,12 @@ impl TableCursor {
         Err(self.named(error.because(reason::NOT_READ_MAPPED)))
     }
 
-    /// Prefetches the leaf that `index` is at into the processor's cache.
-    fn prefetch_leaf(&self) -> Result<()> {
+    /// Brings the leaf that `index` is at closer.
+    fn approach_leaf(&self) -> Result<()> {
         if let Some(Object::Branch { index_at, bytes, .. }) = self.branch.as_deref()
             && self.index.is_valid()
-            && self.table.mapped.is_some()
         {
-            self.table.prefetch(self.table.leaf_place(self.index.value(&bytes[*index_at..]))?);
+            self.table.approach(self.table.leaf_place(self.index.value(&bytes[*index_at..]))?);
         }
         Ok(())
     }
@@ -252,7 +251,7 @@ impl Cursor for TableCursor {
             index.place(found.map(|(entry, _)| entry));
             Ok(())
         })?;
-        self.prefetch_leaf()
+        self.approach_leaf()
     }
 
     fn land(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {

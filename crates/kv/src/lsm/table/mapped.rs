@@ -1,9 +1,10 @@
 //! Data leaves of a memory-mapped table, if they are in the page cache or take one page to be read.
 //!
 //! 1. An uncompressed leaf is used in place. It is verified when it is read, and then trusted for the rest of an era
-//!    ([`Mapping::era`]), as the kernel may have to read it from the device again later. While it is trusted only its
-//!    head is checked: if somebody writes to the file, the result is errors, or wrong or missing entries, but never a
-//!    panic. A cursor trusts the leaf that it is in for as long as it is there: the clock would cost as much as a step.
+//!    ([`Mapping::era`]), as the kernel may have to read it from the device again later, or as long as memory is not
+//!    short ([`Mapping::is_evicting`]): otherwise that is soon. While it is trusted only its head is checked: if
+//!    somebody writes to the file, the result is errors, or wrong or missing entries, but never a panic. A cursor
+//!    trusts the leaf that it is in for as long as it is there: the clock would cost as much as a step.
 //! 2. A compressed leaf is copied, verified and unpacked each time, as the result goes to the cache. One of several
 //!    pages is taken from the mapping if it was read in this era: it is probably in the page cache, and to be certain
 //!    would take a system call.
@@ -65,11 +66,11 @@ impl Mapped {
         Ok(leaf.map(|leaf| (leaf, bytes)))
     }
 
-    /// True if the leaf was verified in this era. So it is probably in the page cache; to be certain would take a
-    /// system call, as much as reading it.
+    /// True if the leaf was verified in this era, and memory is not short. So it is probably in the page cache; to be
+    /// certain would take a system call, as much as reading it.
     pub(super) fn was_verified(&self, place: LeafPlace) -> bool {
         self.doubt();
-        self.verified.has(place.unit)
+        self.verified.has(place.unit) && !self.map.is_evicting(self.range(place))
     }
 
     /// Notes that a compressed leaf was verified.
@@ -105,6 +106,11 @@ impl Mapped {
     pub(super) fn is_resident(&self, unit: usize, units: usize) -> bool {
         let range = self.range(LeafPlace { unit, units });
         self.map.get(range.clone()).is_some() && self.map.is_resident(range)
+    }
+
+    /// True if the leaf is worth being announced: see [`Mapping::is_away`].
+    pub(super) fn is_away(&self, place: LeafPlace) -> bool {
+        self.map.is_away(self.range(place))
     }
 
     fn range(&self, place: LeafPlace) -> Range<usize> {
@@ -174,8 +180,9 @@ mod tests {
         assert!(mapped.leaf(place).unwrap().is_some_and(|(_, bytes)| bytes[500] == 7));
         let era = mapped.era.load(Relaxed);
         file.write_all_at(&[8], 500).unwrap();
-        let believed = mapped.leaf(place);
-        assert!(believed.is_ok() || era != mapped.era.load(Relaxed));
+        // Unless memory is short, as another test may think until it has seen enough of what is there.
+        let is_believed = (0..1000).any(|_| mapped.leaf(place).is_ok());
+        assert!(is_believed || era != mapped.era.load(Relaxed));
         mapped.era.store(0, Relaxed);
         assert!(mapped.leaf(place).unwrap_err().to_string().contains("checksum"));
     }
@@ -207,7 +214,7 @@ mod tests {
         assert!(at_hand(place).is_none());
         assert!(mapped.unpacked(place).unwrap().is_some_and(|leaf| leaf.bytes.len() > 12_000));
         let era = mapped.era.load(Relaxed);
-        assert!(at_hand(place).is_some() || era != mapped.era.load(Relaxed));
+        assert!((0..1000).any(|_| at_hand(place).is_some()) || era != mapped.era.load(Relaxed));
         mapped.era.store(0, Relaxed);
         assert!(at_hand(place).is_none() && mapped.leaf(place).unwrap().is_none());
     }

@@ -31,11 +31,6 @@ impl Table {
         log.check_place(pointer).map(|()| &**log)
     }
 
-    /// The value of a pointer of the table, if its log is mapped.
-    fn mapped_value(&self, pointer: &Pointer) -> Option<&[u8]> {
-        self.logs.iter().find(|log| log.number == pointer.log)?.mapped(pointer)
-    }
-
     /// Prefetches the value of a pointer, if its log is mapped: loading it from memory takes longer than merging it.
     fn prefetch_value(&self, pointer: &Pointer) {
         let log = self.logs.iter().find(|log| log.number == pointer.log);
@@ -117,7 +112,7 @@ pub(super) fn value_bytes(stamp: Stamp, stored: &[u8]) -> usize {
 pub(super) struct LeafValues {
     /// The bytes read.
     bytes: Vec<u8>,
-    /// A copy of the current value, if its log is mapped.
+    /// A copy of the current value, if its log is at hand in a mapping.
     copied: Vec<u8>,
     /// In the order of the entries.
     values: Vec<Pointed>,
@@ -129,7 +124,7 @@ struct Pointed {
     /// Offset of its entry in the leaf.
     entry: usize,
     pointer: Pointer,
-    /// Its place in the bytes read; `None` if its log is mapped.
+    /// Its place in the bytes read; `None` if its log is at hand in a mapping.
     place: Option<Range<usize>>,
 }
 
@@ -169,9 +164,10 @@ impl LeafValues {
         }
     }
 
-    /// Prefetches the mapped values.
+    /// Prefetches the values that are in mappings.
     fn prefetch(&self, table: &Table) {
-        self.values.iter().for_each(|value| table.prefetch_value(&value.pointer));
+        let mapped = self.values.iter().filter(|value| value.place.is_none());
+        mapped.for_each(|value| table.prefetch_value(&value.pointer));
     }
 
     /// The value of the current entry, which must have been loaded.
@@ -204,35 +200,59 @@ impl LeafValues {
         Ok(())
     }
 
-    /// Reads those of them whose logs are not mapped.
+    /// Reads those of them whose logs are not at hand: all of a log together.
     fn read(&mut self, table: &Table) -> Result<()> {
-        let is_read = |at: &usize| table.mapped_value(&self.values[*at].pointer).is_none();
+        let at_hand: Vec<u64> =
+            table.logs.iter().filter(|log| log.is_at_hand()).map(|log| log.number).collect();
+        let is_read = |at: &usize| !at_hand.contains(&self.values[*at].pointer.log);
         let mut order: Vec<usize> = (0..self.values.len()).filter(is_read).collect();
         order.sort_unstable_by_key(|at| (self.values[*at].pointer.log, self.values[*at].pointer.offset));
         self.bytes.clear();
-        let mut rest = &order[..];
-        while let Some(first) = rest.first().map(|at| self.values[*at].pointer) {
-            let mut end = first.end();
-            let follows = |at: &&usize| {
-                let next = &self.values[**at].pointer;
-                let near = next.log == first.log && next.offset <= end.saturating_add(GAP_BYTES_MAX);
-                let fits = near && next.end() - first.offset <= PIECE_BYTES_MAX;
-                end = if fits { end.max(next.end()) } else { end };
-                fits
-            };
-            let count = 1 + rest[1..].iter().take_while(follows).count();
-            let log = table.log_of(&Pointer { bytes: end - first.offset, ..first })?;
-            let start = self.bytes.len();
-            self.bytes.resize(start + (end - first.offset) as usize, 0);
-            log.read(first.offset, &mut self.bytes[start..])?;
-            let (piece, more) = rest.split_at(count);
-            for at in piece {
-                let value = &mut self.values[*at];
-                let from = start + (value.pointer.offset - first.offset) as usize;
-                value.place = Some(from..from + value.pointer.bytes as usize);
-            }
-            rest = more;
+        let values = &mut self.values;
+        let logs: Vec<&[usize]> =
+            order.chunk_by(|a, b| values[*a].pointer.log == values[*b].pointer.log).collect();
+        logs.into_iter().try_for_each(|order| read_pieces(table, values, order, &mut self.bytes))
+    }
+}
+
+/// Reads the values with these indices, which are in one log, in the order of `order`, and appends them to `bytes`.
+fn read_pieces(table: &Table, values: &mut [Pointed], order: &[usize], bytes: &mut Vec<u8>) -> Result<()> {
+    let (start, mut end, mut pieces) = (bytes.len(), bytes.len(), Vec::<Piece>::new());
+    let log = table.log_of(&values[order[0]].pointer)?;
+    for at in order {
+        let Pointed { pointer, place, .. } = &mut values[*at];
+        log.check_place(pointer)?;
+        match pieces.last_mut() {
+            Some(piece) if piece.takes(pointer) => piece.end = piece.end.max(pointer.end()),
+            _ => pieces.push(Piece { begin: pointer.offset, end: pointer.end(), at: end }),
         }
-        Ok(())
+        let piece = &pieces[pieces.len() - 1];
+        let from = piece.at + (pointer.offset - piece.begin) as usize;
+        *place = Some(from..from + pointer.bytes as usize);
+        end = piece.at + (piece.end - piece.begin) as usize;
+    }
+    bytes.resize(end, 0);
+    let mut rest = &mut bytes[start..];
+    let mut reads = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let (out, others) = rest.split_at_mut((piece.end - piece.begin) as usize);
+        reads.push((piece.begin, out));
+        rest = others;
+    }
+    log.read_all(&mut reads)
+}
+
+/// Part of a log that is read at once.
+struct Piece {
+    begin: u64,
+    end: u64,
+    /// Where its bytes are, of those read.
+    at: usize,
+}
+
+impl Piece {
+    /// True if the value of `next`, which begins within the piece or behind it, is read with it.
+    fn takes(&self, next: &Pointer) -> bool {
+        next.offset <= self.end.saturating_add(GAP_BYTES_MAX) && next.end() - self.begin <= PIECE_BYTES_MAX
     }
 }

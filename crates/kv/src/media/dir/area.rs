@@ -22,7 +22,7 @@
 
 use super::AREA_BYTES_MAX;
 use super::files::{Files, Handle};
-use super::host::WRITE_BYTES;
+use super::host_file::WRITE_BYTES;
 use super::mapping::Mapping;
 use super::tail::{HELD_BYTES_MAX, Left, Tail};
 use super::tail_file::TailFile;
@@ -86,6 +86,13 @@ impl AreaReader for KeptArea {
         }
         left.copy_to(offset, out);
         Ok(())
+    }
+
+    fn read_all(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        match &self.left {
+            None => self.file.read_all(reads),
+            Some(_) => reads.iter_mut().try_for_each(|(offset, out)| self.read(*offset, out)),
+        }
     }
 
     fn map(&self) -> Option<Arc<Mapping>> {

@@ -86,6 +86,10 @@ pub trait Handle: Send + Sync {
     }
     /// Reads exactly `out.len()` bytes.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
+    /// See [`AreaReader::read_all`](crate::media::AreaReader::read_all).
+    fn read_all(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        reads.iter_mut().try_for_each(|(offset, out)| self.read(*offset, out))
+    }
     /// Writes all of `bytes`.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Makes the bytes written so far durable.

@@ -6,17 +6,13 @@
 //! 2. Only who holds the exclusive lock writes.
 
 use super::files::{Files, Handle, Memory};
+use super::host_file::{HostFile, unsure};
 use super::mapping::HostMemory;
-use reflink_copy::ReflinkBlockBuilder;
-use rustix::fs::{
-    Advice, AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags, fadvise, fallocate, fstatfs, linkat, openat,
-    renameat, statat, unlinkat,
-};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstatfs, linkat, openat, renameat, statat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
 use std::fs::{File, TryLockError};
-use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vellum_base::{Error, Kind, Result, Syncing};
@@ -27,29 +23,9 @@ pub(super) const LOCK: &str = "LOCK";
 pub(super) const CLONES: [&str; 2] = ["CLONE.from", "CLONE.to"];
 /// Attempts at taking the lock: the file may be removed between opening and locking it.
 const LOCK_TRIES: usize = 1000;
-/// The medium failed.
-const EIO: i32 = 5;
-/// Errors by which a file system says that it never clones, or not these files.
-const EPERM: i32 = 1;
-const EXDEV: i32 = 18;
-const EINVAL: i32 = 22;
-const ENOTTY: i32 = 25;
-const EOPNOTSUPP: i32 = 95;
-
-/// Most bytes of a write. Linux caches what comes in one write in one piece of memory, as far as it can. Pieces of up
-/// to this size it takes from a processor's own list of free ones, larger ones from memory that nobody has touched
-/// lately. Measured: larger writes took up to ten times as long (docs/decisions/0019).
-pub(super) const WRITE_BYTES: u64 = 32 << 10;
-
-/// How far Linux reads ahead at a time, however long the announced range.
-const READ_AHEAD_BYTES: u64 = 128 << 10;
-
 /// File systems, by what `statfs` calls them, that number a directory once for all: ext2 to ext4, XFS, btrfs, F2FS,
 /// ZFS, NFS, tmpfs. Others make numbers up, some with each mount.
 const NUMBERING: [u64; 7] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0x6969, 0x0102_1994];
-
-/// `statfs` types of file systems that write allocated blocks in place: ext2 to ext4, XFS, tmpfs.
-const IN_PLACE: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 
 /// A directory of the host, locked against other stores.
 pub(crate) struct HostFiles {
@@ -125,7 +101,7 @@ impl HostFiles {
     fn file(&self, name: &str, flags: OFlags) -> Result<HostFile> {
         let path = self.path.join(name);
         match self.open_at(name, flags) {
-            Ok(file) => Ok(HostFile { file, path }),
+            Ok(file) => Ok(HostFile::new(file, path)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 Err(Error::corrupt(format!("{} is missing", path.display())))
             }
@@ -234,9 +210,7 @@ impl Files for HostFiles {
 
     fn open(&self, name: &str) -> Result<Arc<dyn Handle>> {
         let file = self.file(name, OFlags::RDONLY)?;
-        // What is read in order is read in large pieces, or announced. Without this Linux takes reads that are beside
-        // each other by chance for the beginning of that, and reads on for as much as the device is set to.
-        let _ = fadvise(&file.file, 0, None, Advice::Random);
+        file.read_at_random();
         Ok(Arc::new(file))
     }
 
@@ -305,108 +279,5 @@ impl Files for HostFiles {
 
     fn sync_names(&self) -> Result<()> {
         self.syncing.run(|| self.directory.sync_all().map_err(|e| unsure(&self.path, &e)))
-    }
-}
-
-/// True if the file system writes allocated blocks in place: it never runs out of room for them.
-pub(super) fn writes_in_place(file: &File) -> bool {
-    fstatfs(file).is_ok_and(|stat| IN_PLACE.contains(&(stat.f_type as u64)))
-}
-
-/// A failed sync leaves in doubt what is safe, whatever the reason: a lack of room is no better than another.
-fn unsure(path: &Path, e: &std::io::Error) -> Error {
-    Error::new(Kind::Io, format!("sync {}: {e}", path.display()))
-}
-
-struct HostFile {
-    file: File,
-    path: PathBuf,
-}
-
-impl HostFile {
-    fn failure(&self, what: &str, e: std::io::Error) -> Error {
-        Error::io(format!("{what} {}", self.path.display()), e)
-    }
-}
-
-impl Handle for HostFile {
-    fn len(&self) -> Result<u64> {
-        Ok(self.file.metadata().map_err(|e| self.failure("stat", e))?.len())
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        match self.file.read_exact_at(out, offset) {
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-                Err(Error::corrupt(format!("{} is shorter than it should be", self.path.display())))
-            }
-            other => other.map_err(|e| self.failure("read", e)),
-        }
-    }
-
-    fn write(&self, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
-        while !bytes.is_empty() {
-            let room = WRITE_BYTES - offset % WRITE_BYTES;
-            let (piece, rest) = bytes.split_at(bytes.len().min(room as usize));
-            self.file.write_all_at(piece, offset).map_err(|e| self.failure("write", e))?;
-            (offset, bytes) = (offset + piece.len() as u64, rest);
-        }
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|e| unsure(&self.path, &e))
-    }
-
-    fn forget_read(&self) {
-        // Where a file system keeps no such bytes, or always keeps what it has, there is nothing else to be done.
-        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
-    }
-
-    fn clone_range(&self, offset: u64, from: &dyn Handle, from_offset: u64, bytes: u64) -> Result<bool> {
-        let (Some(from), Some(length)) = (from.host(), NonZeroU64::new(bytes)) else { return Ok(false) };
-        let clone = ReflinkBlockBuilder::new(from, &self.file, length);
-        match clone.from_offset(from_offset).to_offset(offset).reflink_block() {
-            Ok(()) => Ok(true),
-            Err(e) => match e.raw_os_error() {
-                Some(EIO) => Err(self.failure("clone into", e)),
-                // Most file systems cannot, nor can some do it in such pieces, or between these two files.
-                Some(EINVAL | EOPNOTSUPP | ENOTTY | EXDEV | EPERM) => {
-                    Err(Error::new(Kind::Unsupported, format!("clone into {}: {e}", self.path.display())))
-                }
-                // One that is full or has too many references will not.
-                _ => Ok(false),
-            },
-        }
-    }
-
-    fn take_room(&self, offset: u64, bytes: u64) -> bool {
-        let is_taken =
-            self.writes_in_place() && fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes).is_ok();
-        if !is_taken {
-            // A file system with too little room may have allocated what there is.
-            let _ = self.file.metadata().and_then(|file| self.file.set_len(file.len()));
-        }
-        is_taken
-    }
-
-    fn writes_in_place(&self) -> bool {
-        writes_in_place(&self.file)
-    }
-
-    fn cut(&self, bytes: u64) -> Result<()> {
-        self.file.set_len(bytes).map_err(|e| self.failure("cut", e))
-    }
-
-    fn announce(&self, offset: u64, bytes: u64) {
-        let end = offset + bytes;
-        for at in (offset..end).step_by(READ_AHEAD_BYTES as usize) {
-            // If that fails, reads wait for the device.
-            let _ =
-                fadvise(&self.file, at, NonZeroU64::new(READ_AHEAD_BYTES.min(end - at)), Advice::WillNeed);
-        }
-    }
-
-    fn host(&self) -> Option<&File> {
-        Some(&self.file)
     }
 }

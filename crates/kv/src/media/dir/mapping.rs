@@ -14,7 +14,8 @@
 
 use super::fault::Guarded;
 use super::files::Memory;
-use super::host::writes_in_place;
+use super::host_file::writes_in_place;
+use super::waits;
 use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::time::{ClockId, clock_gettime};
@@ -23,10 +24,15 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const ERA_SECONDS: u64 = 10;
+/// How old the answer of [`Mapping::was_resident`] may be.
+const RESIDENCY_MILLIS: u64 = 500;
+
 /// See the module.
 pub struct Mapping {
     guard: Guarded,
     map: Mmap,
+    /// Whether all of it was in the page cache, and from bit 1 on when the kernel was asked, in milliseconds. 0: never.
+    residency: AtomicU64,
 }
 
 impl Mapping {
@@ -40,24 +46,50 @@ impl Mapping {
         let map = unsafe { Mmap::map(file) }.ok()?;
         // Only advice: a failure affects nothing but speed.
         let _ = map.advise(Advice::Random);
-        Some(Mapping { guard: guard(&map)?, map })
+        Some(Mapping { guard: guard(&map)?, map, residency: AtomicU64::new(0) })
     }
 
-    /// True if all of `range`, which must be within the mapping, is in the page cache.
+    /// True if all of `range` is in the page cache.
     pub(crate) fn is_resident(&self, range: Range<usize>) -> bool {
         let begin = range.start - range.start % Mapping::PAGE_BYTES;
-        let bytes = &self.map[begin..range.end];
+        let Some(bytes) = self.map.get(begin..range.end) else { return false };
         let mut pages = vec![0; bytes.len().div_ceil(Mapping::PAGE_BYTES)];
         // SAFETY: `pages` has a byte for each page of what is mapped there.
         let result = unsafe { libc::mincore(bytes.as_ptr() as *mut _, bytes.len(), pages.as_mut_ptr()) };
         result == 0 && pages.iter().all(|page| page & 1 == 1)
     }
 
+    /// True if reading `range` would wait for the device, as far as asking that is worth its time.
+    pub(crate) fn is_away(&self, range: Range<usize>) -> bool {
+        if !waits::are_worth_asking() {
+            return false;
+        }
+        let is_away = !self.is_resident(range);
+        waits::note(is_away);
+        is_away
+    }
+
+    /// True if memory is short, so that what was read may have been evicted and read again, however lately that was.
+    /// Asks about `range` now and then.
+    pub(crate) fn is_evicting(&self, range: Range<usize>) -> bool {
+        self.is_away(range) || waits::are_likely()
+    }
+
+    /// True if all of it is in the page cache, or was a moment ago: the kernel is asked now and then.
+    pub(crate) fn was_resident(&self) -> bool {
+        let (known, now) = (self.residency.load(Ordering::Relaxed), millis());
+        if known != 0 && now - (known >> 1) < RESIDENCY_MILLIS {
+            return known & 1 == 1;
+        }
+        let is_resident = self.is_resident(0..self.len());
+        self.residency.store(now << 1 | is_resident as u64, Ordering::Relaxed);
+        is_resident
+    }
     /// The current era, a period of `ERA_SECONDS`. Pages read in an earlier era may have been evicted and read from the
     /// device again; those in use are evicted last. Verifying what is read all the time once per era costs nothing
     /// measurable.
     pub(crate) fn era() -> u64 {
-        clock_gettime(ClockId::MonotonicCoarse).tv_sec as u64 / ERA_SECONDS
+        millis() / (1000 * ERA_SECONDS)
     }
 
     /// Bytes.
@@ -89,6 +121,12 @@ impl Mapping {
     pub(crate) fn is_sound(&self) -> bool {
         self.guard.is_sound()
     }
+}
+
+/// The time, in milliseconds, to within a tick of the clock.
+fn millis() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 fn guard(map: &[u8]) -> Option<Guarded> {
@@ -126,5 +164,31 @@ impl Memory for HostMemory {
         let shared = unsafe { AtomicU64::from_ptr(bytes.as_mut_ptr().cast()) };
         shared.store(word.to_le(), Ordering::Release);
         self.guard.is_sound()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::fadvise;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_mapping_knows_what_is_in_memory() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 16 << 10], 0).unwrap();
+        let map = Mapping::of(&file).unwrap();
+        assert!(map.was_resident() && map.is_resident(4000..9000) && !map.is_away(4000..9000));
+        file.sync_data().unwrap();
+        fadvise(&file, 4096, std::num::NonZeroU64::new(4096), rustix::fs::Advice::DontNeed).unwrap();
+        if map.is_resident(4096..8192) {
+            return println!("skipped: the file system keeps all it has in memory");
+        }
+        assert!(map.is_resident(0..4096) && !map.is_resident(4000..4100) && map.is_resident(8192..16384));
+        // A sample of reads is asked about, and more once one of them waits.
+        assert!((0..1000).any(|_| map.is_away(4000..9000)));
+        assert!(!Mapping::of(&file).unwrap().was_resident());
+        assert_eq!(map.get(4095..4097).unwrap(), [7; 2]);
+        assert!(map.is_resident(0..8192));
     }
 }

@@ -15,10 +15,12 @@ mod area;
 mod fault;
 mod files;
 mod host;
+mod host_file;
 mod mapping;
 mod table;
 mod tail;
 mod tail_file;
+mod waits;
 
 pub(crate) use area::ZEROS_MAX;
 pub use files::{Files, Handle, Memory};

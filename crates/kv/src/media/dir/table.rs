@@ -2,7 +2,7 @@
 
 use super::files::{Files, Handle};
 use super::mapping::Mapping;
-use super::table_name;
+use super::{table_name, waits};
 use crate::media::{Intent, Stored, TableReader, TableWriter};
 use std::sync::Arc;
 use vellum_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -131,6 +131,10 @@ impl TableReader for FileTable {
 
     fn listens(&self) -> bool {
         self.file.host().is_some()
+    }
+
+    fn waits(&self) -> bool {
+        self.listens() && waits::are_likely()
     }
 
     fn announce(&self, offset: u64, bytes: u64) {

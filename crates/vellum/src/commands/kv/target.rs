@@ -14,7 +14,7 @@ use vellum::Size;
 use vellum::base::{BlockDevice, Error, Kind, Result};
 use vellum::kv::{
     AnyStore, Batch, Bounds, Building, Engine, NewImage, Options, Store, ZoneMedia, awaits_device,
-    has_remains, is_store, lacks_current, reason as kv,
+    has_remains, is_store, is_unfinished, lacks_current, reason as kv,
 };
 use vellum::media::zones::is_zoned;
 use vellum::media::{FileDisk, reason as media};
@@ -188,7 +188,7 @@ impl WriteTarget {
             return Err(Failure::with_next(error, "leave --engine out, or use `vellum kv load`"));
         }
         self.check_finished()?;
-        if has_remains(&self.path) {
+        if has_remains(&self.path) && !is_unfinished(&self.path) {
             return Ok(None);
         }
         match Building::begin(&self.path) {

@@ -1,0 +1,35 @@
+//! Memory that was freed and that the allocator keeps. glibc keeps it for each thread: where some threads allocate what
+//! others free, as those of a store do, that is soon more than what is in use (docs/decisions/0019).
+//!
+//! This module uses `unsafe` for one call of the C library.
+#![allow(unsafe_code)]
+
+/// Gives it back to the system. Takes up to some milliseconds.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(crate) fn give_back() {
+    // SAFETY: it may be called at any time, by any thread. Whether anything was given back does not matter.
+    let _ = unsafe { libc::malloc_trim(0) };
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn give_back() {}
+
+#[cfg(all(test, target_os = "linux", target_env = "gnu"))]
+mod tests {
+    /// Bytes of memory that the process has.
+    fn resident() -> usize {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    }
+
+    #[test]
+    fn what_was_freed_and_kept_is_given_back() {
+        let mut pieces: Vec<Vec<u8>> = (0..2048).map(|_| vec![7; 32 << 10]).collect();
+        let last = pieces.pop(); // what is behind the end of everything in use is given back without asking
+        let used = resident();
+        drop(pieces);
+        super::give_back();
+        assert!(resident() < used - (48 << 20), "{used} bytes, then {}", resident());
+        drop(last);
+    }
+}
