@@ -1,7 +1,7 @@
 //! An open file of the host.
 //!
-//! Reads look first whether the kernel has what they want: so it is known whether reads wait for the device
-//! ([`super::waits`]), and those that do wait together.
+//! Where memory is short, and now and then, reads look first whether the kernel has what they want: so it is known
+//! whether reads wait for the device ([`super::waits`]), and of several at once those that wait do so together.
 
 use super::files::Handle;
 use super::waits;
@@ -78,7 +78,7 @@ impl HostFile {
         is_read
     }
 
-    fn read_from_device(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+    fn read_exact(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         match self.file.read_exact_at(out, offset) {
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
                 Err(Error::corrupt(format!("{} is shorter than it should be", self.path.display())))
@@ -94,10 +94,16 @@ impl Handle for HostFile {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        if self.read_cached(offset, out) { Ok(()) } else { self.read_from_device(offset, out) }
+        match waits::are_worth_asking() && self.read_cached(offset, out) {
+            true => Ok(()),
+            false => self.read_exact(offset, out),
+        }
     }
 
     fn read_all(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        if !waits::are_worth_asking() {
+            return reads.iter_mut().try_for_each(|(at, out)| self.read_exact(*at, out));
+        }
         let away: Vec<_> = reads
             .iter_mut()
             .filter_map(|(at, out)| (!self.read_cached(*at, out)).then_some((*at, out)))
@@ -105,7 +111,7 @@ impl Handle for HostFile {
         if away.len() > 1 {
             away.iter().for_each(|(at, out)| self.announce(*at, out.len() as u64));
         }
-        away.into_iter().try_for_each(|(at, out)| self.read_from_device(at, out))
+        away.into_iter().try_for_each(|(at, out)| self.read_exact(at, out))
     }
 
     fn write(&self, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
@@ -190,7 +196,7 @@ pub(super) fn unsure(path: &Path, e: &std::io::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// A file of 64 pages, each with its number in all bytes, and what was read of it.
+    /// What is read of a file of 64 pages, each with its number in all bytes.
     fn read_all(reads: &[(u64, usize)], is_cached: bool) -> Result<Vec<Vec<u8>>> {
         let file = tempfile::tempfile().unwrap();
         let file = HostFile::new(file, PathBuf::from("pages"));
@@ -198,6 +204,7 @@ mod tests {
         if !is_cached {
             file.sync().unwrap();
             file.forget_read();
+            waits::note(true); // so that it asks
         }
         let mut read: Vec<Vec<u8>> = reads.iter().map(|(_, bytes)| vec![0xFF; *bytes]).collect();
         let mut into: Vec<_> =

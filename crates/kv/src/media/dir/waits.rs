@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// So many reads in a row that did not wait make it unlikely that the next does.
 const READS: u32 = 64;
-/// One in so many reads of mapped files is asked about if it is unlikely to wait: they do not say if they did.
+/// One in so many reads is asked about if it is unlikely to wait.
 const SAMPLE: u32 = 64;
 
 /// Reads until none is expected to wait.
@@ -31,7 +31,7 @@ pub(super) fn are_likely() -> bool {
     LEFT.load(Relaxed) > 0
 }
 
-/// True if it is worth asking the kernel about a read of a mapped file.
+/// True if it is worth asking the kernel whether it has in memory what is read.
 pub(super) fn are_worth_asking() -> bool {
     are_likely() || READ.replace(READ.get().wrapping_add(1)).is_multiple_of(SAMPLE)
 }
