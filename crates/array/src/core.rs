@@ -61,7 +61,7 @@ pub(crate) struct Core {
     pub has_cache: AtomicBool,
     roster: Mutex<Arc<Roster>>,
     change: Mutex<()>,
-    ended: Mutex<Option<(Kind, String)>>,
+    ended: Mutex<Option<Error>>,
     /// Why members were taken out, by id.
     reasons: Mutex<BTreeMap<Id, String>>,
     rows: Vec<Mutex<()>>,
@@ -212,16 +212,14 @@ impl Core {
 
     /// Ends the array and returns the error for that. The first reason is kept.
     pub fn end(&self, kind: Kind, why: &str) -> Error {
-        let mut ended = self.ended.lock();
-        let (kind, why) = ended.get_or_insert_with(|| (kind, why.to_string()));
-        Error::new(*kind, why.clone())
+        self.ended.lock().get_or_insert_with(|| Error::new(kind, why)).repeated()
     }
 
     /// Fails if the array has ended.
     pub fn check_writable(&self) -> Result<()> {
         match &*self.ended.lock() {
             None => Ok(()),
-            Some((kind, why)) => Err(Error::new(*kind, format!("the array takes no writes: {why}"))),
+            Some(why) => Err(why.repeated().context("the array takes no writes")),
         }
     }
 
@@ -238,7 +236,7 @@ impl Core {
 
     /// Why the array has ended, if it has.
     pub fn ended(&self) -> Option<String> {
-        self.ended.lock().as_ref().map(|(_, why)| why.clone())
+        self.ended.lock().as_ref().map(Error::to_string)
     }
 }
 

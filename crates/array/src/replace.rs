@@ -31,7 +31,7 @@ struct Twin {
     /// Sectors of rows. All others are separate on each device.
     rows: std::ops::Range<u64>,
     /// Why the new device is no longer used, if it failed.
-    failed: Mutex<Option<(Kind, String)>>,
+    failed: Mutex<Option<Error>>,
 }
 
 impl Array {
@@ -227,7 +227,7 @@ impl Core {
                 if failed != role || is_old(roster) {
                     return roster.lose(failed);
                 }
-                twin.failed.lock().get_or_insert((Kind::Io, "its superblocks cannot be written".into()));
+                twin.failed.lock().get_or_insert_with(|| Error::new(Kind::Io, "its superblocks cannot be written"));
                 put_back(roster);
                 // The old device missed this event; missing the next one, too, would leave it two behind.
                 if self.name(roster, role, &twin.old).is_err() {
@@ -261,14 +261,14 @@ impl Twin {
             return;
         }
         if let Err(error) = work(&self.new) {
-            self.failed.lock().get_or_insert((error.kind(), error.to_string()));
+            self.failed.lock().get_or_insert(error);
         }
     }
 
     /// Fails if the new device has failed.
     fn check(&self) -> Result<()> {
         match &*self.failed.lock() {
-            Some((kind, why)) => Err(Error::new(*kind, format!("the new device failed: {why}"))),
+            Some(why) => Err(why.repeated().context("the new device failed")),
             None => Ok(()),
         }
     }

@@ -4,7 +4,6 @@ use crate::sync::Mutex;
 use crate::units::Nanos;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A clock, and a way to start tasks. Locks are in [`crate::sync`] and need no handle to the environment.
 pub trait Env: Send + Sync {
@@ -94,9 +93,6 @@ pub fn enter_scheduler(world: Option<&'static dyn Scheduler>) -> Option<&'static
 #[cfg(target_os = "linux")]
 const NICE: i32 = 5;
 
-/// How often memory is given back at most: while much is freed, much is allocated again.
-const GIVE_BACK_EVERY: Nanos = Nanos::from_ms(1000);
-
 /// Asks for exact wakeups. By default kernels may wake sleepers up to 50 us late, to wake several at once: half the
 /// time of a flash read.
 #[cfg(target_os = "linux")]
@@ -112,15 +108,13 @@ fn wake_in_time() {}
 #[derive(Debug)]
 pub struct RealEnv {
     start: std::time::Instant,
-    /// When memory was last given back, by the clock of this environment.
-    gave_back: AtomicU64,
 }
 
 impl RealEnv {
     /// An environment that begins now.
     #[expect(clippy::disallowed_methods, reason = "this is the production clock")]
     pub fn new() -> Arc<RealEnv> {
-        Arc::new(RealEnv { start: std::time::Instant::now(), gave_back: AtomicU64::new(0) })
+        Arc::new(RealEnv { start: std::time::Instant::now() })
     }
 }
 
@@ -163,12 +157,7 @@ impl Env for RealEnv {
     }
 
     fn give_memory_back(&self) {
-        let (now, last) = (self.now().0, self.gave_back.load(Ordering::Relaxed));
-        let is_due = now - last.min(now) >= GIVE_BACK_EVERY.0;
-        if is_due && self.gave_back.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        {
-            crate::freed::give_back();
-        }
+        crate::freed::give_back();
     }
 
     fn random(&self) -> u64 {

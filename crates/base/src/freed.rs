@@ -4,15 +4,38 @@
 //! This module uses `unsafe` for one call of the C library.
 #![allow(unsafe_code)]
 
-/// Gives it back to the system. Takes up to some milliseconds.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+use parking_lot::Mutex;
+use std::time::{Duration, Instant};
+
+/// How often it is given back at most: while much is freed, much is allocated again.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// When it was last given back: the allocator is the process's.
+static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Gives it back to the system, unless that was done within the last second. Takes up to some milliseconds.
 pub(crate) fn give_back() {
+    // Whoever holds the lock is giving it back.
+    let Some(mut last) = LAST.try_lock() else { return };
+    if last.is_none_or(|last| last.elapsed() >= EVERY) {
+        trim();
+        *last = Some(now());
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "memory is the machine's, and so is the time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn trim() {
     // SAFETY: it may be called at any time, by any thread. Whether anything was given back does not matter.
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(crate) fn give_back() {}
+fn trim() {}
 
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
 mod tests {
@@ -28,7 +51,7 @@ mod tests {
         let last = pieces.pop(); // what is behind the end of everything in use is given back without asking
         let used = resident();
         drop(pieces);
-        super::give_back();
+        super::trim();
         assert!(resident() < used - (48 << 20), "{used} bytes, then {}", resident());
         drop(last);
     }

@@ -1,18 +1,20 @@
 //! Building the objects of a table from entries in order.
 
+mod size;
+
 use super::filter;
-use super::foot::{FOOT_BYTES, Foot};
+use super::foot::Foot;
 use super::grain::Grain;
 use super::leaf_build::LeafBuilder;
 use super::lineage::Lineage;
-use super::object::{self, OBJECT_BYTES_MAX, ObjectKind};
+use super::object::{self, ObjectKind};
 use super::pack::{Packer, Step};
 use super::runs::{Edge, Runs};
 use super::stored::{StoredLeaf, StoredSpan};
 use super::warm::{Warm, WarmObject};
 use crate::bytes::put_varint;
 use crate::journal::{LogPart, TableMeta};
-use crate::key::{Stamp, separator, separator_bytes};
+use crate::key::{Stamp, separator};
 use crate::lsm::kept_log::Pointer;
 use crate::options::Compression;
 use crate::sum::sum_with;
@@ -23,13 +25,6 @@ pub(super) const WASTE_MAX: usize = 8;
 /// A run ends when its index leaf would exceed `INDEX_BYTES_MAX`, or at `RUN_ENTRIES_MAX` entries.
 const INDEX_BYTES_MAX: usize = 4096;
 const RUN_ENTRIES_MAX: usize = 16_384;
-
-/// Short keys are allowed for whole, twice in the index for each leaf. Longer ones by what tells leaves apart: else
-/// tables of keys of kilobytes would end long before they are full.
-pub(super) const KEY_BYTES_SHORT: usize = 64;
-
-/// What longer keys share with the entry before counts where a leaf may be divided: each part begins with a whole key.
-pub(super) const KEY_BYTES_LONG: usize = 256;
 
 /// A leaf is closed at the end of a run of sequence numbers if it has at least one in so many of its bytes then. Each
 /// leaf costs some 80 bytes for its head, padding, and entries in index and lists, so shorter ones are not worth it.
@@ -148,71 +143,6 @@ impl TableBuilder {
         self.units_before += self.pending.len() / self.grain.unit_bytes;
         self.pending.clear();
         self.kept.clear();
-    }
-
-    /// Most bytes of the table if it ended after this entry; `usize::MAX` if its root would be too large to be read.
-    pub(crate) fn bytes_with(&self, key: &[u8], value: &[u8]) -> usize {
-        let Grain { unit_bytes, leaf_bytes, .. } = self.grain;
-        // Entries collected for compression may have to begin leaves of their own.
-        let repeated = if self.is_packing() { self.leaf.repeated() } else { 0 };
-        let leaf = (self.leaf.bytes() + repeated + key.len() + value.len() + 64).next_multiple_of(unit_bytes);
-        let hashes = self.hashes.len() + self.leaf.count() + 1;
-        let filter = hashes * self.bits_per_key as usize / 8 + 128 + unit_bytes;
-        // No more leaves than entries.
-        let leaves = (leaf / leaf_bytes + 1).min(self.leaf.count() + 1);
-        let longest = key.len().max(self.closed_last_key.len()).max(self.leaf.longest_key());
-        let (short, more) = match longest > KEY_BYTES_SHORT {
-            true => (KEY_BYTES_SHORT, self.separators_bytes(key, leaves) + key.len()),
-            false => (longest, 0),
-        };
-        let index = self.index.bytes() + leaves * (2 * short + 128) + more + unit_bytes;
-        let root = self.root.bytes() + 3 * short + 128 + more + unit_bytes;
-        if root > OBJECT_BYTES_MAX {
-            return usize::MAX;
-        }
-        self.bytes() + 2 * leaf + filter + index + root + 2 * unit_bytes + FOOT_BYTES
-    }
-
-    /// Most bytes of the keys that tell the last leaves apart, if the open one becomes so many with the entry of
-    /// `next`.
-    fn separators_bytes(&self, next: &[u8], leaves: usize) -> usize {
-        match (self.leaf.count(), &self.closed) {
-            // Collected for compression, or to be cut between two runs.
-            (2.., _) => {
-                let last = separator_bytes(self.leaf.last_key(), next);
-                (leaves - 1) * self.leaf.longest_separator().max(last).max(KEY_BYTES_SHORT)
-            }
-            (1, _) => separator_bytes(self.leaf.last_key(), next),
-            (0, Some(_)) => separator_bytes(&self.closed_last_key, next),
-            (0, None) => 0,
-        }
-    }
-
-    /// Where the open leaf ends; an estimate if it is compressed. The next object would begin at the next unit. If the
-    /// leaf has no room for another entry like its own, its whole last unit counts as used: that rest stays empty
-    /// whatever comes next.
-    pub(crate) fn tail(&self) -> usize {
-        let open = match &self.packer {
-            _ if self.leaf.is_empty() => 0,
-            Some(packer) if !packer.is_resting() => packer.guess(self.leaf.bytes()),
-            _ => {
-                let (used, entries) = (self.leaf.bytes(), self.leaf.count());
-                let whole = used.next_multiple_of(self.grain.unit_bytes);
-                let is_full = whole >= self.leaf_room && whole - used < used / entries;
-                if is_full { whole } else { used }
-            }
-        };
-        self.bytes() + open
-    }
-
-    /// Most bytes of the table if it ended after this leaf.
-    pub(crate) fn bytes_with_leaf(&self, leaf: &StoredLeaf) -> usize {
-        let hashes = (self.hashes.len() + self.leaf.count()) + leaf.entries as usize;
-        let filter = hashes * self.bits_per_key as usize / 8 + 128 + self.grain.unit_bytes;
-        // In the index and in the root.
-        let keys = 2 * (leaf.last.len() + separator_bytes(self.last_key(), &leaf.first));
-        let more = leaf.bytes.len() + filter + keys + 128;
-        self.bytes_with(&leaf.last, &[]).saturating_add(more)
     }
 
     /// Closes the open leaf, full or not, and appends `leaf` unchanged. Entries come in order.

@@ -136,12 +136,12 @@ impl TableCursor {
         Err(self.named(error.because(reason::NOT_READ_MAPPED)))
     }
 
-    /// Brings the leaf that `index` is at closer.
-    fn approach_leaf(&self) -> Result<()> {
+    /// Prepares the leaf that `index` is at for being read.
+    fn prepare_leaf(&self) -> Result<()> {
         if let Some(Object::Branch { index_at, bytes, .. }) = self.branch.as_deref()
             && self.index.is_valid()
         {
-            self.table.approach(self.table.leaf_place(self.index.value(&bytes[*index_at..]))?);
+            self.table.prepare(self.table.leaf_place(self.index.value(&bytes[*index_at..]))?);
         }
         Ok(())
     }
@@ -251,7 +251,7 @@ impl Cursor for TableCursor {
             index.place(found.map(|(entry, _)| entry));
             Ok(())
         })?;
-        self.approach_leaf()
+        self.prepare_leaf()
     }
 
     fn land(&mut self, key: &[u8], stamp: Stamp) -> Result<()> {

@@ -1,10 +1,16 @@
 //! Collecting the entries of a leaf.
 
-use super::build::{KEY_BYTES_LONG, KEY_BYTES_SHORT};
 use super::leaf::RESTART_ENTRIES;
 use super::object::{self, OBJECT_HEAD_BYTES, ObjectKind};
 use crate::bytes::{Fields, put_varint, shared_len, varint_len};
 use crate::key::{Stamp, separator_bytes};
+
+/// Short keys are allowed for whole, twice in the index for each leaf. Longer ones by what tells leaves apart: else
+/// tables of keys of kilobytes would end long before they are full.
+pub(super) const KEY_BYTES_SHORT: usize = 64;
+
+/// What longer keys share with the entry before counts where a leaf may be divided: each part begins with a whole key.
+const KEY_BYTES_LONG: usize = 256;
 
 /// Entries in order, encoded as a leaf has them.
 #[derive(Default)]

@@ -108,9 +108,9 @@ impl Mapped {
         self.map.get(range.clone()).is_some() && self.map.is_resident(range)
     }
 
-    /// True if the leaf is worth being announced: see [`Mapping::is_away`].
-    pub(super) fn is_away(&self, place: LeafPlace) -> bool {
-        self.map.is_away(self.range(place))
+    /// True if the leaf is worth being announced: see [`Mapping::would_wait`].
+    pub(super) fn would_wait(&self, place: LeafPlace) -> bool {
+        self.map.would_wait(self.range(place))
     }
 
     fn range(&self, place: LeafPlace) -> Range<usize> {

@@ -7,6 +7,7 @@
 //!    there.
 
 mod ahead;
+mod batches;
 mod buffer;
 mod build;
 mod cached;

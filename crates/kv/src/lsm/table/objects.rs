@@ -72,13 +72,13 @@ impl Table {
 
     /// Prefetches a data leaf that will be read soon, after others: also into memory, with as much again, which a scan
     /// will need, so that the device is waited for once.
-    pub(super) fn approach(&self, place: LeafPlace) {
+    pub(super) fn prepare(&self, place: LeafPlace) {
         self.prefetch(place);
-        let is_away = match &self.mapped {
-            Some(mapped) => mapped.is_away(place),
+        let would_wait = match &self.mapped {
+            Some(mapped) => mapped.would_wait(place),
             None => self.reader.waits(),
         };
-        if is_away && !self.library.cache.is_in_use(self.cache_key(place.unit)) {
+        if would_wait && !self.library.cache.is_in_use(self.cache_key(place.unit)) {
             let units = (2 * place.units).min(self.root_unit - place.unit);
             self.reader.announce((place.unit * self.unit_bytes) as u64, (units * self.unit_bytes) as u64);
         }

@@ -1,7 +1,6 @@
-//! Sequential reading of a table, for compaction (FlashKV, section 3.4): bypasses the cache and reads large batches,
-//! requesting the next one before the current one is processed. For comparison also through the cache, with the
-//! read-ahead of a kernel.
+//! The entries of a table in order, for compaction.
 
+use super::batches::Batches;
 use super::buffer::Buffer;
 use super::cached::Bytes;
 use super::entry_fences::EntryFences;
@@ -14,9 +13,8 @@ use crate::key::Stamp;
 use crate::lsm::cache::CacheKey;
 use crate::lsm::compaction::MergeRange;
 use crate::lsm::merge::Stream;
-use crate::media::{PendingRead, Stored};
+use crate::media::Stored;
 use crate::options::CachePolicy;
-use crate::prefetch::Prefetch;
 use crate::sum::sum_with;
 use std::sync::Arc;
 use vellum_base::{Error, IoClass, Result};
@@ -24,8 +22,6 @@ use vellum_base::{Error, IoClass, Result};
 /// Most and fewest bytes of a batch.
 const BATCH_BYTES_MAX: usize = 2 << 20;
 const BATCH_BYTES_MIN: usize = 64 << 10;
-/// How far Linux reads ahead.
-const READ_AHEAD_BYTES: usize = 128 << 10;
 
 /// Parameters of sequential reading.
 #[derive(Clone)]
@@ -59,17 +55,11 @@ impl StreamOptions {
 pub(crate) struct TableStream {
     table: Arc<Table>,
     piece: MergeRange,
-    /// End of the runs that may hold keys of the piece, in units.
-    end: usize,
     options: StreamOptions,
-    /// Bytes read and not yet consumed; the current leaf begins at `start`.
-    bytes: Vec<u8>,
-    start: usize,
+    /// Of the runs that may hold keys of the piece. Begins with the current object.
+    batches: Batches,
     /// The current leaf unpacked, if it was compressed.
     plain: Option<Buffer>,
-    /// The unit after `bytes`.
-    unit: usize,
-    ahead: Option<PendingRead>,
     leaf: Option<Leaf>,
     /// Bytes of the current object, in whole units.
     leaf_bytes: usize,
@@ -105,15 +95,11 @@ impl TableStream {
 
     pub(crate) fn within(table: Arc<Table>, options: StreamOptions, piece: MergeRange) -> TableStream {
         TableStream {
-            end: table.root_unit,
+            batches: Batches::new(table.clone(), options.class, options.batch_bytes),
             piece,
             table,
             options,
-            bytes: Vec::new(),
-            start: 0,
             plain: None,
-            unit: 0,
-            ahead: None,
             leaf: None,
             leaf_bytes: 0,
             is_hot: false,
@@ -127,97 +113,14 @@ impl TableStream {
         }
     }
 
-    /// Offset and length of the next read; `None` at the end of the runs.
-    fn next_range(&self, bytes_max: usize) -> Option<(u64, usize)> {
-        let unit_bytes = self.table.unit_bytes;
-        let units = (bytes_max / unit_bytes).min(self.end - self.unit);
-        (units > 0).then_some(((self.unit * unit_bytes) as u64, units * unit_bytes))
-    }
-
-    fn ask(&self, bytes_max: usize) -> Result<Option<PendingRead>> {
-        let range = self.next_range(bytes_max);
-        range.map(|(offset, bytes)| self.table.reader.ask(offset, bytes, self.options.class)).transpose()
-    }
-
-    /// The same, without waiting for a device.
-    fn ask_ahead(&self, bytes_max: usize) -> Result<Option<PendingRead>> {
-        let Some((offset, bytes)) = self.next_range(bytes_max).filter(|_| self.table.reader.asking_waits())
-        else {
-            return self.ask(bytes_max);
-        };
-        let (table, class) = (self.table.clone(), self.options.class);
-        let read = move || table.reader.ask(offset, bytes, class)?.wait(&*table.library.env);
-        let coming = Prefetch::begin(&self.table.library.env, "kv-prefetch", read);
-        Ok(Some(PendingRead::InFlight(Box::new(|| coming.wait()))))
-    }
-
-    /// The next batch, bypassing the cache; the one after it is requested. `None` at the end of the runs.
-    fn fetch_batch(&mut self) -> Result<Option<Vec<u8>>> {
-        let batch = self.options.batch_bytes;
-        let pending = match self.ahead.take() {
-            Some(pending) => Some(pending),
-            None => self.ask(batch)?,
-        };
-        let Some(pending) = pending else { return Ok(None) };
-        self.unit += (batch / self.table.unit_bytes).min(self.end - self.unit);
-        self.ahead = self.ask_ahead(batch)?;
-        pending.wait(&*self.table.library.env).map(Some)
-    }
-
-    /// The same through the cache.
-    fn fetch_cached(&mut self) -> Result<Option<Vec<u8>>> {
-        if self.unit >= self.end {
-            return Ok(None);
-        }
-        let library = &self.table.library;
-        let place = self.table.cache_key(self.unit);
-        let cached = library.cache.get(place);
-        let bytes = match cached.as_deref().and_then(Object::as_stored) {
-            Some(bytes) => bytes.to_vec(),
-            None => match self.ask(READ_AHEAD_BYTES)? {
-                Some(pending) => pending.wait(&*library.env)?,
-                None => return Ok(None),
-            },
-        };
-        self.unit += bytes.len() / self.table.unit_bytes;
-        Ok(Some(bytes))
-    }
-
-    /// Makes `len` bytes from `start` available. False at the end of the runs.
-    fn need(&mut self, len: usize) -> Result<bool> {
-        while self.bytes.len() - self.start < len {
-            if self.start == self.bytes.len() {
-                (self.bytes, self.start) = (Vec::new(), 0); // given back before more is asked for
-            }
-            let batch = match self.table.library.policy {
-                CachePolicy::CompactionAware => self.fetch_batch()?,
-                CachePolicy::Lru => self.fetch_cached()?,
-            };
-            let Some(batch) = batch else { return Ok(false) };
-            if self.bytes.is_empty() {
-                self.bytes = batch;
-            } else {
-                self.bytes.drain(..self.start);
-                self.bytes.extend_from_slice(&batch);
-            }
-            self.start = 0;
-        }
-        Ok(true)
-    }
-
-    /// The first unit of the current object.
-    fn first_unit(&self) -> usize {
-        self.unit - (self.bytes.len() - self.start) / self.table.unit_bytes
-    }
-
     /// The place of the current object.
     fn place(&self) -> CacheKey {
-        self.table.cache_key(self.first_unit())
+        self.table.cache_key(self.batches.first_unit())
     }
 
     /// Adds the current leaf to the cache, as a client's read would.
     fn keep(&self, leaf: Leaf) {
-        let stored = &self.bytes[self.start..][..self.leaf_bytes];
+        let stored = &self.batches.rest()[..self.leaf_bytes];
         let bytes = Bytes::Own(Buffer::of(self.plain.as_deref().unwrap_or(stored)));
         let fences = EntryFences::new(&leaf, &bytes).ok();
         self.table
@@ -226,24 +129,24 @@ impl TableStream {
 
     fn next_leaf(&mut self) -> Result<()> {
         loop {
-            self.start += self.leaf_bytes;
+            self.batches.pass(std::mem::take(&mut self.leaf_bytes));
             self.values.clear();
-            (self.leaf, self.leaf_bytes) = (None, 0);
-            if !self.need(OBJECT_HEAD_BYTES)? {
+            self.leaf = None;
+            if !self.batches.need(OBJECT_HEAD_BYTES)? {
                 return self.at_end();
             }
-            let head = Head::parse(&self.bytes[self.start..])?;
+            let head = Head::parse(self.batches.rest())?;
             let bytes = head.length.next_multiple_of(self.table.unit_bytes);
-            if !self.need(bytes)? {
+            if !self.batches.need(bytes)? {
                 return Err(Error::corrupt("an object reaches into the root"));
             }
             self.leaf_bytes = bytes;
-            let bytes = &self.bytes[self.start..];
+            let bytes = self.batches.rest();
             if head.kind == ObjectKind::Data {
                 let (leaf, plain) = Leaf::open(bytes)?;
                 self.sum = sum_with(self.sum, bytes);
                 if self.options.leaves_read.is_some() {
-                    self.read.push((self.first_unit(), [bytes[0], bytes[1], bytes[2], bytes[3]]));
+                    self.read.push((self.batches.first_unit(), [bytes[0], bytes[1], bytes[2], bytes[3]]));
                 }
                 self.entry.first(&leaf, plain.as_deref().unwrap_or(bytes))?;
                 (self.leaf, self.plain) = (Some(leaf), plain);
@@ -263,8 +166,9 @@ impl TableStream {
 
     /// Moves to the first entry of the piece.
     fn start(&mut self) -> Result<()> {
-        (self.unit, self.end) = self.table.units_of(&self.piece)?;
-        self.is_whole = self.unit == 0 && self.end == self.table.root_unit;
+        let (begin, end) = self.table.units_of(&self.piece)?;
+        self.batches.begin(begin, end);
+        self.is_whole = begin == 0 && end == self.table.root_unit;
         self.next_leaf()?;
         while let Some(after) = &self.piece.after
             && self.leaf.is_some()
@@ -278,7 +182,7 @@ impl TableStream {
     fn step(&mut self) -> Result<()> {
         let Some(leaf) = self.leaf else { return Ok(()) };
         self.is_first = false;
-        let bytes = self.plain.as_deref().unwrap_or(&self.bytes[self.start..]);
+        let bytes = self.plain.as_deref().unwrap_or(self.batches.rest());
         self.entry.next(&leaf, bytes)?;
         if self.entry.is_valid() {
             self.entries += 1;
@@ -300,7 +204,7 @@ impl TableStream {
 
     /// The bytes of the current leaf, unpacked.
     fn entries_of_leaf(&self) -> &[u8] {
-        self.plain.as_deref().unwrap_or(&self.bytes[self.start..])
+        self.plain.as_deref().unwrap_or(self.batches.rest())
     }
 
     /// See [`Stream::leaf_end`]. `None` for ingested tables, whose stored stamps are placeholders, for tables that
@@ -322,7 +226,7 @@ impl TableStream {
         let entries = leaf.count(self.entries_of_leaf())?;
         let place = self.place();
         let stored = StoredLeaf {
-            bytes: self.bytes[self.start..][..self.leaf_bytes].to_vec(),
+            bytes: self.batches.rest()[..self.leaf_bytes].to_vec(),
             plain: self.plain.take(),
             leaf,
             from: Stored { table: place.table, offset: place.unit as u64 * self.table.unit_bytes as u64 },
@@ -372,7 +276,7 @@ impl Stream for TableStream {
     }
     fn load(&mut self) -> Result<()> {
         let Some(leaf) = &self.leaf else { return Ok(()) };
-        let bytes = self.plain.as_deref().unwrap_or(&self.bytes[self.start..]);
+        let bytes = self.plain.as_deref().unwrap_or(self.batches.rest());
         let loaded = self.values.load(&self.table, (leaf, bytes), &self.entry, self.options.batch_bytes);
         self.named(loaded)
     }

@@ -60,19 +60,19 @@ impl Mapping {
     }
 
     /// True if reading `range` would wait for the device, as far as asking that is worth its time.
-    pub(crate) fn is_away(&self, range: Range<usize>) -> bool {
+    pub(crate) fn would_wait(&self, range: Range<usize>) -> bool {
         if !waits::are_worth_asking() {
             return false;
         }
-        let is_away = !self.is_resident(range);
-        waits::note(is_away);
-        is_away
+        let would_wait = !self.is_resident(range);
+        waits::note(would_wait);
+        would_wait
     }
 
     /// True if memory is short, so that what was read may have been evicted and read again, however lately that was.
     /// Asks about `range` now and then.
     pub(crate) fn is_evicting(&self, range: Range<usize>) -> bool {
-        self.is_away(range) || waits::are_likely()
+        self.would_wait(range) || waits::are_likely()
     }
 
     /// True if all of it is in the page cache, or was a moment ago: the kernel is asked now and then.
@@ -85,9 +85,10 @@ impl Mapping {
         self.residency.store(now << 1 | is_resident as u64, Ordering::Relaxed);
         is_resident
     }
+
     /// The current era, a period of `ERA_SECONDS`. Pages read in an earlier era may have been evicted and read from the
-    /// device again; those in use are evicted last. Verifying what is read all the time once per era costs nothing
-    /// measurable.
+    /// device again; in this one they were not unless memory is short ([`Mapping::is_evicting`]). Verifying what is
+    /// read all the time once per era costs nothing measurable.
     pub(crate) fn era() -> u64 {
         millis() / (1000 * ERA_SECONDS)
     }
@@ -178,7 +179,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[7; 16 << 10], 0).unwrap();
         let map = Mapping::of(&file).unwrap();
-        assert!(map.was_resident() && map.is_resident(4000..9000) && !map.is_away(4000..9000));
+        assert!(map.was_resident() && map.is_resident(4000..9000) && !map.would_wait(4000..9000));
         file.sync_data().unwrap();
         fadvise(&file, 4096, std::num::NonZeroU64::new(4096), rustix::fs::Advice::DontNeed).unwrap();
         if map.is_resident(4096..8192) {
@@ -186,7 +187,7 @@ mod tests {
         }
         assert!(map.is_resident(0..4096) && !map.is_resident(4000..4100) && map.is_resident(8192..16384));
         // A sample of reads is asked about, and more once one of them waits.
-        assert!((0..1000).any(|_| map.is_away(4000..9000)));
+        assert!((0..1000).any(|_| map.would_wait(4000..9000)));
         assert!(!Mapping::of(&file).unwrap().was_resident());
         assert_eq!(map.get(4095..4097).unwrap(), [7; 2]);
         assert!(map.is_resident(0..8192));

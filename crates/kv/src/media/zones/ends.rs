@@ -1,6 +1,6 @@
 //! Finds the units that say where tables end, in a zone that is read from the front.
 
-use super::Inner;
+use super::homes::Inner;
 use super::label::{TableEnd, ZONE_UNIT_BYTES};
 use crate::media::patient::twice;
 use std::ops::ControlFlow;

@@ -2,10 +2,15 @@
 //! docs/formats/kv-zones.md.
 
 use crate::bytes::{u32_at, u64_at};
-use vellum_base::ZonesShape;
+use crate::media::patient::twice;
+use vellum_base::{Error, Result, Zones, ZonesShape};
 
 /// Bytes of a label, head or end, with what pads it.
 pub(super) const ZONE_UNIT_BYTES: usize = 4096;
+/// Zone that the label is in.
+pub(super) const LABEL_ZONE: u32 = 0;
+/// Offsets of its two copies, as a store without a label is lost. Earlier versions wrote only the first.
+pub(super) const LABELS_AT: [u64; 2] = [0, ZONE_UNIT_BYTES as u64];
 const CHECKED_BYTES: usize = 48;
 const VERSION: u32 = 1;
 
@@ -73,6 +78,46 @@ impl TableEnd {
         let (_, id, [table, bytes]) = opened(b"VKZE", unit)?;
         Some(TableEnd { id, table, bytes })
     }
+}
+
+/// The label of a store's device. One that was extended since has zones that are not used.
+pub(super) fn label_of(zones: &dyn Zones, id: [u8; 16], device: &str) -> Result<Label> {
+    let shape = zones.shape();
+    let is_own =
+        |label: &Label| (label.id, label.zone_bytes) == (id, shape.zone_bytes) && label.zones <= shape.zones;
+    find_label(zones, is_own)?.ok_or_else(|| {
+        let what =
+            "is not the device that the tables of this store are on, is shorter, or is cut into other zones";
+        Error::corrupt(format!("{device} {what}"))
+    })
+}
+
+/// The first label that is wanted; an error if there is none, and one of the copies cannot be read.
+pub(super) fn find_label(zones: &dyn Zones, is_wanted: impl Fn(&Label) -> bool) -> Result<Option<Label>> {
+    let mut unreadable = Ok(None);
+    for at in LABELS_AT {
+        match twice(|| unit_of(zones, LABEL_ZONE, at)) {
+            Ok(unit) => {
+                let label = unit.and_then(|unit| Label::decode(&unit)).filter(&is_wanted);
+                if label.is_some() {
+                    return Ok(label);
+                }
+            }
+            Err(error) => unreadable = Err(error),
+        }
+    }
+    unreadable
+}
+
+/// A unit of a zone, if the zone exists and the unit was written.
+pub(super) fn unit_of(zones: &dyn Zones, zone: u32, at: u64) -> Result<Option<[u8; ZONE_UNIT_BYTES]>> {
+    let is_there = zone < zones.shape().zones;
+    if !is_there || zones.report(zone).written < at.saturating_add(ZONE_UNIT_BYTES as u64) {
+        return Ok(None);
+    }
+    let mut unit = [0; ZONE_UNIT_BYTES];
+    zones.read(zone, at, &mut unit)?;
+    Ok(Some(unit))
 }
 
 fn sealed(magic: &[u8; 4], small: u32, id: [u8; 16], large: [u64; 2]) -> [u8; ZONE_UNIT_BYTES] {

@@ -1,8 +1,10 @@
 //! A directory whose file ZONES is lost: tells by the tables themselves whether they are on a device.
 
+use super::ZoneMedia;
 use super::home::Note;
+use super::homes::find_tables;
 use super::label::{Label, TableEnd, TableHead, ZONE_UNIT_BYTES};
-use super::{ZoneMedia, find_label, find_tables, unit_of};
+use super::label::{find_label, unit_of};
 use crate::media::Directory;
 use vellum_base::{Error, Result, Zones};
 

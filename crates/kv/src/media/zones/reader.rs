@@ -1,6 +1,6 @@
 //! Reads a table from its zone, and finds where it ends.
 
-use super::Inner;
+use super::homes::Inner;
 use super::label::{TableHead, ZONE_UNIT_BYTES};
 use crate::media::TableReader;
 use std::ops::ControlFlow;

@@ -1,6 +1,6 @@
 //! Writes a table into its zone, and where it ends behind it.
 
-use super::Inner;
+use super::homes::Inner;
 use super::label::{TableEnd, ZONE_UNIT_BYTES};
 use crate::media::{Intent, Stored, TableWriter};
 use std::sync::Arc;

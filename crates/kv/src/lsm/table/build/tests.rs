@@ -1,5 +1,6 @@
 //! What tables take, and where they end.
 
+use super::super::object::OBJECT_BYTES_MAX;
 use super::super::stored::leaf_of;
 use super::*;
 use crate::key::EntryKind;
