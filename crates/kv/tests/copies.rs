@@ -236,28 +236,6 @@ fn a_store_that_is_only_read_stays_as_it_is() {
     assert_same(&open(directory(dir.path())).unwrap(), &model, "opened to write again");
 }
 
-#[test]
-fn a_reader_of_a_copy_without_lock_keeps_writers_out() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(directory(dir.path())).unwrap();
-    store.put(b"k", b"v").unwrap();
-    drop(store);
-    std::fs::remove_file(dir.path().join("LOCK")).unwrap();
-    let files = || Directory::open_read_only(dir.path(), DirectoryOptions::default());
-    let (first, second) = (only_read(files().unwrap()).unwrap(), only_read(files().unwrap()).unwrap());
-    let busy = || Directory::open(dir.path(), DirectoryOptions::default()).map(drop).unwrap_err().kind();
-    assert_eq!(busy(), Kind::Busy);
-    drop(first);
-    assert_eq!(busy(), Kind::Busy);
-    assert_eq!(second.get(b"k").unwrap().unwrap(), b"v");
-    assert!(!dir.path().join("LOCK").exists(), "neither a reader nor who is refused makes any");
-    drop(second);
-    let writer = open(directory(dir.path())).unwrap();
-    std::fs::remove_file(dir.path().join("LOCK")).unwrap();
-    assert_eq!(files().map(drop).unwrap_err().kind(), Kind::Busy, "as a writer has it");
-    drop(writer);
-}
-
 fn assert_same_refusals(store: &Store) {
     let refusals = [
         store.put(b"k", b"v"),

@@ -3,8 +3,7 @@
 //! Invariants
 //! 1. It is the directory that was opened, whatever becomes of its name or of the process's own directory: names are
 //!    looked up in the one that is open.
-//! 2. Only who holds the exclusive lock writes. That is of LOCK, and of the directory: where there is no LOCK, as in a
-//!    copy without it, and none may be made, readers share that of the directory.
+//! 2. Only who holds the exclusive lock writes.
 
 use super::files::{Files, Handle, Memory};
 use super::host_file::{HostFile, unsure};
@@ -38,7 +37,7 @@ pub(crate) struct HostFiles {
     lock: Lock,
 }
 
-/// LOCK, held for as long as the store is open.
+/// Held for as long as the store is open.
 enum Lock {
     Exclusive(File),
     Shared(File),
@@ -52,7 +51,6 @@ impl Drop for HostFiles {
         if let Lock::Exclusive(file) | Lock::Shared(file) = &self.lock {
             let _ = file.unlock();
         }
-        let _ = self.directory.unlock();
     }
 }
 
@@ -61,7 +59,6 @@ impl HostFiles {
     pub(crate) fn open(path: &Path) -> Result<HostFiles> {
         make_directory(path).map_err(|e| Error::io(format!("create {}", path.display()), e))?;
         let mut files = HostFiles::unlocked(path)?;
-        files.lock_directory(File::try_lock)?;
         let lock = files.named_lock(OFlags::CREATE | OFlags::WRONLY | OFlags::APPEND, File::try_lock)?;
         files.lock = Lock::Exclusive(lock);
         Ok(files)
@@ -72,9 +69,8 @@ impl HostFiles {
         let mut files = HostFiles::unlocked(path)?;
         match files.named_lock(OFlags::RDONLY, File::try_lock_shared) {
             Ok(lock) => files.lock = Lock::Shared(lock),
-            Err(_) if statat(&files.directory, LOCK, AtFlags::empty()).is_err() => {
-                files.lock_directory(File::try_lock_shared)?;
-            }
+            // Nobody has ever opened it to write.
+            Err(_) if statat(&files.directory, LOCK, AtFlags::empty()).is_err() => {}
             Err(error) => return Err(error),
         }
         Ok(files)
@@ -163,14 +159,6 @@ impl HostFiles {
         }
         let what = format!("{}: others make and remove its lock", self.path.display());
         Err(Error::new(Kind::Busy, what))
-    }
-
-    /// Locks the directory itself, if the file system locks directories: some network file systems do not.
-    fn lock_directory(&self, lock: impl Fn(&File) -> Result<(), TryLockError>) -> Result<()> {
-        match lock(&self.directory) {
-            Err(TryLockError::Error(_)) => Ok(()),
-            tried => locked(&self.path, tried),
-        }
     }
 
     /// Clones the first unit of a file, which is made for that if none is named, into another. It has more than one:
