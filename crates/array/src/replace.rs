@@ -227,7 +227,9 @@ impl Core {
                 if failed != role || is_old(roster) {
                     return roster.lose(failed);
                 }
-                twin.failed.lock().get_or_insert_with(|| Error::new(Kind::Io, "its superblocks cannot be written"));
+                twin.failed
+                    .lock()
+                    .get_or_insert_with(|| Error::new(Kind::Io, "its superblocks cannot be written"));
                 put_back(roster);
                 // The old device missed this event; missing the next one, too, would leave it two behind.
                 if self.name(roster, role, &twin.old).is_err() {

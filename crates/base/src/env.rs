@@ -108,13 +108,26 @@ fn wake_in_time() {}
 #[derive(Debug)]
 pub struct RealEnv {
     start: std::time::Instant,
+    gives_memory_back: bool,
 }
 
 impl RealEnv {
-    /// An environment that begins now.
-    #[expect(clippy::disallowed_methods, reason = "this is the production clock")]
+    /// An environment that begins now. For a program of which Vellum is the larger part: memory that a store has freed
+    /// is given back to the system, and with it that of the whole process (`malloc_trim` of glibc, at most once a
+    /// second). Where the heap is of gigabytes that takes its threads longer than is gained; see
+    /// [`RealEnv::keeping_memory`].
     pub fn new() -> Arc<RealEnv> {
-        Arc::new(RealEnv { start: std::time::Instant::now() })
+        RealEnv::begun(true)
+    }
+
+    /// The same for a program with a large heap of its own: what is freed is left to its allocator.
+    pub fn keeping_memory() -> Arc<RealEnv> {
+        RealEnv::begun(false)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the production clock")]
+    fn begun(gives_memory_back: bool) -> Arc<RealEnv> {
+        Arc::new(RealEnv { start: std::time::Instant::now(), gives_memory_back })
     }
 }
 
@@ -157,7 +170,9 @@ impl Env for RealEnv {
     }
 
     fn give_memory_back(&self) {
-        crate::freed::give_back();
+        if self.gives_memory_back {
+            crate::freed::give_back();
+        }
     }
 
     fn random(&self) -> u64 {

@@ -13,7 +13,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// When it was last given back: the allocator is the process's.
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Gives it back to the system, unless that was done within the last second. Takes up to some milliseconds.
+/// Gives it back to the system, unless that was done within the last second: what was freed since waits for the next
+/// time. Takes some milliseconds, longer where the heap is large.
 pub(crate) fn give_back() {
     // Whoever holds the lock is giving it back.
     let Some(mut last) = LAST.try_lock() else { return };
@@ -41,8 +42,9 @@ fn trim() {}
 mod tests {
     /// Bytes of memory that the process has.
     fn resident() -> usize {
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
     }
 
     #[test]

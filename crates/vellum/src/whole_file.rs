@@ -4,7 +4,8 @@
 //! Until then it has no name, so that nothing is left of it however its process ends; on file systems without unnamed
 //! files (NFS, some of FUSE) its name begins with a dot.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -152,11 +153,26 @@ impl Place {
                     self.link(file, &self.part)?;
                     self.has_name = true;
                 }
-                std::fs::rename(&self.part, &self.path)?;
+                match self.replaces {
+                    true => std::fs::rename(&self.part, &self.path)?,
+                    false => self.rename_to_new()?,
+                }
             }
         }
         self.has_name = false;
         Ok(())
+    }
+
+    /// An error if the name exists.
+    fn rename_to_new(&self) -> io::Result<()> {
+        match renameat_with(CWD, &self.part, CWD, &self.path, RenameFlags::NOREPLACE) {
+            // Where that is not supported the name is taken first, so that nobody else's file is replaced.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                OpenOptions::new().write(true).create_new(true).open(&self.path)?;
+                std::fs::rename(&self.part, &self.path)
+            }
+            renamed => Ok(renamed?),
+        }
     }
 
     fn link(&self, file: &File, path: &Path) -> io::Result<()> {
@@ -174,5 +190,33 @@ impl Drop for Place {
             // If this fails the file stays, which does no harm.
             let _ = std::fs::remove_file(&self.part);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As on a file system without unnamed files.
+    fn place(dir: &Path, replaces: bool) -> Place {
+        let place = Place { path: dir.join("whole"), part: dir.join(".part"), has_name: true, replaces };
+        std::fs::write(&place.part, "new").unwrap();
+        place
+    }
+
+    #[test]
+    fn what_appeared_meanwhile_is_replaced_only_if_it_may_be() {
+        let dir = tempfile::tempdir().unwrap();
+        place(dir.path(), false).rename_to_new().unwrap();
+        let path = dir.path().join("whole");
+        std::fs::write(&path, "of somebody else").unwrap();
+        let error = place(dir.path(), false).rename_to_new().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&path).unwrap(), b"of somebody else");
+        let mut place = place(dir.path(), true);
+        let file = File::open(&place.part).unwrap();
+        place.name(&file).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert!(!place.part.exists());
     }
 }

@@ -1,5 +1,5 @@
 //! The public interface of the ordered store. Further methods are in the files that implement them: keyspaces in
-//! `keyspace.rs`, compaction on request in `manual.rs`, loading of sorted data in `ingest.rs`.
+//! `keyspace/`, compaction on request in `manual.rs`, loading of sorted data in `ingest.rs`.
 //!
 //! States: open → closed. An open store may be *resting* (there is no room for background work, which is tried again
 //! when there is more) or *failed* (after an error that leaves in doubt what is durable; reads go on, writes are

@@ -45,10 +45,6 @@ const SHORT_SHARE: f64 = 1.0 / 16.0;
 /// Neighbours that are collected together where room is short, and where a segment takes a whole table, at least.
 const WINDOW_SHORT: usize = 64;
 const WINDOW_WHOLE: usize = 4;
-/// Collecting is behind if segments have so many times the bytes that it would leave them with, and so many segments
-/// more.
-const BEHIND: f64 = 2.0;
-const BEHIND_SEGMENTS: u64 = 8;
 /// Orders between two segments that were written one after the other.
 pub(crate) const ORDERS: u64 = 1 << 16;
 
@@ -89,10 +85,7 @@ impl Core {
     /// collect.
     pub(crate) fn is_behind(&self) -> bool {
         let (_, weights) = self.weighed();
-        let data: u64 = weights.iter().map(|weight| weight.data).sum();
-        let slack = BEHIND_SEGMENTS * self.limits.segment_bytes;
-        let left_share = (1.0 - self.options.garbage_share).max(0.0);
-        data.saturating_sub(slack) as f64 * left_share > BEHIND * self.kept_bytes() as f64
+        pick::is_behind(&weights, self.options.garbage_share, self.limits.segment_bytes)
     }
 
     /// What is worth collecting, or, where room is `short`, what wins some.

@@ -4,6 +4,11 @@
 
 use std::ops::Range;
 
+/// Collecting is behind if segments have so many times the bytes that it would leave them with, and so many segments
+/// more.
+const BEHIND: f64 = 2.0;
+const BEHIND_SEGMENTS: u64 = 8;
+
 /// What a segment weighs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weight {
@@ -47,6 +52,16 @@ pub(crate) struct Wanted {
     pub share: f64,
     /// Most neighbours.
     pub window: usize,
+}
+
+/// True if what can be collected has much more garbage than collecting, which is to leave the share `garbage_share`,
+/// would leave.
+pub(crate) fn is_behind(weights: &[Weight], garbage_share: f64, segment_bytes: u64) -> bool {
+    let collectable = || weights.iter().filter(|weight| !weight.is_skipped);
+    let data: u64 = collectable().map(|weight| weight.data.saturating_sub(weight.bubbles)).sum();
+    let kept: u64 = collectable().map(|weight| weight.kept(true)).sum();
+    let left_share = (1.0 - garbage_share).max(0.0);
+    data.saturating_sub(BEHIND_SEGMENTS * segment_bytes) as f64 * left_share > BEHIND * kept as f64
 }
 
 /// True if deletes behind these segments are needed, as they may hide something in these.
@@ -149,6 +164,17 @@ mod tests {
         // Something may be hidden before them.
         let weights = [of(1000, 992), weights[1]];
         assert_eq!(pick(&weights, &Wanted { window: 1, ..wanted(false, 0.4) }), None);
+    }
+
+    #[test]
+    fn what_cannot_be_collected_is_nothing_to_be_behind_with() {
+        let is_behind = |weights: &[Weight]| is_behind(weights, 0.4, 100);
+        assert!(is_behind(&[of(5000, 1000)]) && !is_behind(&[of(4000, 1000)]));
+        let full = of(1000, 1000);
+        let skipped = Weight { is_skipped: true, ..of(1_000_000, 0) };
+        let bubbles = Weight { data: 1_000_000, live: 1000, bubbles: 999_000, ..Weight::default() };
+        assert!(!is_behind(&[full, skipped]) && !is_behind(&[full, bubbles]));
+        assert!(!is_behind(&[Weight { deletes: 1_000_000, data: 1_000_000, ..Weight::default() }]));
     }
 
     #[test]

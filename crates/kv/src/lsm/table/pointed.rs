@@ -150,8 +150,8 @@ impl LeafValues {
         let known = |values: &[Pointed]| values.binary_search_by_key(&entry.offset(), |v| v.entry).ok();
         self.at = known(&self.values);
         if self.at.is_none() {
-            self.collect(leaf, bytes, entry.offset(), bytes_max as u64)?;
-            self.read(table)?;
+            let collected = self.collect(leaf, bytes, entry.offset(), bytes_max as u64);
+            collected.and_then(|()| self.read(table)).inspect_err(|_| self.clear())?;
             if table.mapped.is_some() {
                 self.prefetch(table);
             }

@@ -168,6 +168,7 @@ impl TableStream {
     fn start(&mut self) -> Result<()> {
         let (begin, end) = self.table.units_of(&self.piece)?;
         self.batches.begin(begin, end);
+        self.leaf_bytes = 0;
         self.is_whole = begin == 0 && end == self.table.root_unit;
         self.next_leaf()?;
         while let Some(after) = &self.piece.after

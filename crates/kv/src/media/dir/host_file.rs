@@ -72,6 +72,8 @@ impl HostFile {
                 self.is_untold.store(true, Relaxed);
                 return false;
             }
+            Ok(0) if length > 0 => return false, // past the end
+            Err(error) if error != Errno::AGAIN => return false,
             read => read == Ok(length),
         };
         waits::note(!is_read);
@@ -94,14 +96,14 @@ impl Handle for HostFile {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        match waits::are_worth_asking() && self.read_cached(offset, out) {
+        match waits::is_asked_about() && self.read_cached(offset, out) {
             true => Ok(()),
             false => self.read_exact(offset, out),
         }
     }
 
     fn read_all(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
-        if !waits::are_worth_asking() {
+        if !waits::is_asked_about() {
             return reads.iter_mut().try_for_each(|(at, out)| self.read_exact(*at, out));
         }
         let away: Vec<_> = reads

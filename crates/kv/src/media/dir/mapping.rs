@@ -61,7 +61,7 @@ impl Mapping {
 
     /// True if reading `range` would wait for the device, as far as asking that is worth its time.
     pub(crate) fn would_wait(&self, range: Range<usize>) -> bool {
-        if !waits::are_worth_asking() {
+        if !waits::is_asked_about() {
             return false;
         }
         let would_wait = !self.is_resident(range);
@@ -78,7 +78,7 @@ impl Mapping {
     /// True if all of it is in the page cache, or was a moment ago: the kernel is asked now and then.
     pub(crate) fn was_resident(&self) -> bool {
         let (known, now) = (self.residency.load(Ordering::Relaxed), millis());
-        if known != 0 && now - (known >> 1) < RESIDENCY_MILLIS {
+        if known != 0 && now.saturating_sub(known >> 1) < RESIDENCY_MILLIS {
             return known & 1 == 1;
         }
         let is_resident = self.is_resident(0..self.len());
@@ -87,8 +87,8 @@ impl Mapping {
     }
 
     /// The current era, a period of `ERA_SECONDS`. Pages read in an earlier era may have been evicted and read from the
-    /// device again; in this one they were not unless memory is short ([`Mapping::is_evicting`]). Verifying what is
-    /// read all the time once per era costs nothing measurable.
+    /// device again; in this one only where memory is short, which is seen unless hardly any read waits
+    /// ([`Mapping::is_evicting`]). Verifying what is read all the time once per era costs nothing measurable.
     pub(crate) fn era() -> u64 {
         millis() / (1000 * ERA_SECONDS)
     }

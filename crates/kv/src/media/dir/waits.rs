@@ -5,10 +5,12 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// So many reads in a row that did not wait make it unlikely that the next does.
-const READS: u32 = 64;
-/// One in so many reads is asked about if it is unlikely to wait.
-const SAMPLE: u32 = 64;
+/// So many reads in a row that did not wait make it unlikely that the next does. Asking about all of them takes a
+/// millisecond.
+const READS: u32 = 4096;
+/// One in so many reads is asked about if it is unlikely to wait. Prime, so that it is not always the same source of a
+/// seek.
+const SAMPLE: u32 = 61;
 
 /// Reads until none is expected to wait.
 static LEFT: AtomicU32 = AtomicU32::new(0);
@@ -19,10 +21,9 @@ thread_local! {
 
 /// Notes whether a read waited, or will.
 pub(super) fn note(waits: bool) {
-    match (waits, LEFT.load(Relaxed)) {
-        (true, _) => LEFT.store(READS, Relaxed),
-        (false, 0) => {}
-        (false, left) => LEFT.store(left - 1, Relaxed),
+    match waits {
+        true => LEFT.store(READS, Relaxed),
+        false => drop(LEFT.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))),
     }
 }
 
@@ -31,7 +32,8 @@ pub(super) fn are_likely() -> bool {
     LEFT.load(Relaxed) > 0
 }
 
-/// True if it is worth asking the kernel whether it has in memory what is read.
-pub(super) fn are_worth_asking() -> bool {
+/// True if this read is one of those of which the kernel is asked whether it has in memory what is read. To be called
+/// once a read.
+pub(super) fn is_asked_about() -> bool {
     are_likely() || READ.replace(READ.get().wrapping_add(1)).is_multiple_of(SAMPLE)
 }
