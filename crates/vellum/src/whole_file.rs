@@ -169,7 +169,9 @@ impl Place {
             // Where that is not supported the name is taken first, so that nobody else's file is replaced.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                 OpenOptions::new().write(true).create_new(true).open(&self.path)?;
-                std::fs::rename(&self.part, &self.path)
+                std::fs::rename(&self.part, &self.path).inspect_err(|_| {
+                    let _ = std::fs::remove_file(&self.path);
+                })
             }
             renamed => Ok(renamed?),
         }

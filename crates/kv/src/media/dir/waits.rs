@@ -5,8 +5,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// So many reads in a row that did not wait make it unlikely that the next does. Asking about all of them takes a
-/// millisecond.
+/// So many reads in a row that did not wait make it unlikely that the next does: while one in some thousand waits, all
+/// are asked about.
 const READS: u32 = 4096;
 /// One in so many reads is asked about if it is unlikely to wait. Prime, so that it is not always the same source of a
 /// seek.
